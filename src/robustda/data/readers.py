@@ -1,0 +1,132 @@
+"""Reading a folder of images or an .npz file into the parts of a Domain (tables have their own file)."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from robustda.data.images import ImageFiles, image_extensions
+from robustda.data.wording import listed, nearest, plural
+from robustda.errors import ConfigError, DataError
+
+__all__ = ["Labels", "Parts", "check_switch", "read_folder", "read_npz"]
+
+Labels = Literal["auto", "required", "ignore"]
+
+
+class Parts(NamedTuple):
+    """What a reader found: inputs, labels, ids, the class names if the file has them, feature names."""
+
+    x: Any
+    labels: Any = None
+    ids: Any = None
+    classes: Any = None
+    features: tuple[str, ...] = ()
+
+
+def check_switch(labels: str) -> None:
+    """Labels are used where they are there (auto), demanded (required) or left aside (ignore)."""
+    if labels not in ("auto", "required", "ignore"):
+        raise ConfigError(f"labels must be 'auto', 'required' or 'ignore', not {labels!r}")
+
+
+def read_folder(path: Path, labels: Labels) -> Parts:
+    """One sub-folder a class, as deep below as one likes; images lying flat have no labels."""
+    check_switch(labels)
+    if not path.is_dir():
+        raise DataError(f"there is no folder {path}" + (": it is a file" if path.exists() else ""))
+    endings = image_extensions()
+    found = sorted(_images_below(path, endings), key="/".join)
+    if not found:
+        raise DataError(f"no images in {path}: nothing there ends in .jpg, .png or another of Pillow's endings")
+    files = ImageFiles(tuple(os.path.join(os.path.abspath(path), *parts) for parts in found))
+    ids = [_printable("/".join(parts)) for parts in found]
+    flat = [parts[0] for parts in found if len(parts) == 1]
+    if labels == "ignore" or len(flat) == len(found):
+        if labels == "required":
+            raise DataError(f"{path} has no class folders: put the images of each class in a sub-folder of its name")
+        return Parts(files, None, ids)
+    if flat:
+        raise DataError(
+            f"{path} has {plural(len(flat), 'image')} beside its class folders (first {listed(flat, 1)}): "
+            "move them into a class folder, or ignore the labels"
+        )
+    with os.scandir(path) as entries:
+        folders = sorted(entry.name for entry in entries if _visible(entry) and entry.is_dir())
+    # A sub-folder without images still names a class: check_pair tells a source that it has no example of it.
+    return Parts(files, [_printable(parts[0]) for parts in found], ids, [_printable(name) for name in folders])
+
+
+def read_npz(path: Path, labels: Labels) -> Parts:
+    """Arrays x and, where they are there, y, ids, classes and features."""
+    check_switch(labels)
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            raise DataError(f"{path} is a single array: save it with np.savez(path, x=...)")
+        with loaded as file:
+            if "x" not in file:
+                raise DataError(f"{path} has no array 'x': {nearest('x', list(file.files))}")
+            names = ["x", "ids", "features"] + (["y", "classes"] if labels != "ignore" else [])
+            arrays = {name: _npz_array(file, name, path) for name in names if name in file}
+    except FileNotFoundError as error:
+        raise DataError(f"there is no file {path}") from error
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path} cannot be read as an .npz file ({error}): save it again with np.savez") from error
+    if labels == "required" and "y" not in arrays:
+        raise DataError(f"{path} has no labels: save them as the array 'y'")
+    features = tuple(str(name) for name in arrays.get("features", ()))
+    return Parts(arrays["x"], arrays.get("y"), arrays.get("ids"), arrays.get("classes"), features)
+
+
+def _npz_array(file: Any, name: str, path: Path) -> np.ndarray:
+    try:
+        return np.asarray(file[name])
+    except ValueError as error:
+        if "allow_pickle" not in str(error):
+            raise
+        raise DataError(
+            f"the array '{name}' in {path} is of Python objects, which are not read for safety: save it as "
+            f"text or numbers, for example {name}={name}.astype(str), with '' where a label is missing"
+        ) from error
+
+
+def _images_below(top: Path, endings: frozenset[str]) -> Iterator[tuple[str, ...]]:
+    """The image files as parts of their path below `top`; a link to a folder above itself is not followed."""
+    waiting: list[tuple[tuple[str, ...], tuple[tuple[int, int], ...]]] = [((), (_identity(top),))]
+    while waiting:
+        parts, above = waiting.pop()
+        try:
+            with os.scandir(os.path.join(top, *parts)) as entries:
+                visible = [entry for entry in entries if _visible(entry)]
+        except OSError as error:
+            raise DataError(f"cannot look into {error.filename} ({error.strerror}): mend its permissions") from error
+        for entry in visible:
+            here = (*parts, entry.name)
+            if entry.is_dir():
+                identity = _identity(entry.path)
+                if identity not in above:
+                    waiting.append((here, (*above, identity)))
+            elif os.path.splitext(entry.name)[1].lower() in endings and (entry.is_file() or entry.is_symlink()):
+                yield here  # a broken link too: decoding lists it among the unreadable
+
+
+def _visible(entry: os.DirEntry[str]) -> bool:
+    return not entry.name.startswith(".")
+
+
+def _identity(path: str | Path) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_dev, found.st_ino
+
+
+def _printable(name: str) -> str:
+    """File names need not be text; what is not would break the tables and pages written at the very end."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")

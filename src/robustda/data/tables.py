@@ -1,0 +1,149 @@
+"""Reading a table, CSV, TSV, Parquet or a DataFrame, into the parts of a Domain."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from robustda.data.images import ImageFiles
+from robustda.data.inputs import feature_matrix
+from robustda.data.readers import Labels, Parts, check_switch
+from robustda.data.wording import nearest
+from robustda.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["TABLE_ENDINGS", "read_table"]
+
+TABLE_ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq")
+PATH_COLUMNS = ("path", "file", "filename", "image", "filepath", "file_path", "file_name", "image_path")
+MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-NaN", "-nan", "NULL", "null", "None", "<NA>")
+
+
+def read_table(
+    table: str | Path | pd.DataFrame,
+    *,
+    labels: Labels = "auto",
+    label: str = "label",
+    path: str | None = None,
+    id: str | None = None,
+    features: Sequence[str] | None = None,
+    root: str | Path | None = None,
+) -> Parts:
+    """Image paths where there is a path column, else the numeric columns as features."""
+    check_switch(labels)
+    if isinstance(table, str | Path):
+        where, folder = str(table), Path(table).parent
+        frame = _read_file(Path(table), label, [path, id, *PATH_COLUMNS, "id"])
+    else:
+        where, folder, frame = "the table", Path(), table
+    if not len(frame):
+        raise DataError(f"{where} has no rows")
+    columns = [str(column) for column in frame.columns]
+    frame = frame.set_axis(columns, axis=1)
+    for wanted in (path, id, *(features or ())):
+        if wanted is not None and wanted not in columns:
+            raise DataError(f"{where} has no column '{wanted}': {nearest(wanted, columns)}")
+    has_label = label in columns
+    if labels != "ignore" and not has_label:
+        _explain_missing_label(label, columns, where, labels)
+    path_column = path if path or features else _find(PATH_COLUMNS, frame)
+    id_column = id or next((column for column in columns if column.lower() == "id" and column != label), None)
+    names = frame[label] if has_label and labels != "ignore" else None
+    ids = frame[id_column].astype(object) if id_column else None
+    if path_column:
+        paths = _paths(frame[path_column], where)
+        files = ImageFiles(tuple(os.path.join(os.path.abspath(root or folder), one) for one in paths))
+        if not any(os.path.exists(one) for one in files.paths):
+            raise DataError(
+                f"{where}: none of the files in column '{path_column}' exists (first {files.paths[0]}): "
+                "paths are relative to the table's folder, or to root"
+            )
+        return Parts(files, names, paths if ids is None else ids)
+    # A table written with its row numbers has a first column without a name: it is no feature.
+    others = [c for c in columns if c not in (label, id_column) and not c.startswith("Unnamed: ")]
+    chosen = list(features) if features is not None else others
+    x, kept = feature_matrix(frame[chosen], where, chosen=features is not None)
+    return Parts(x, names, ids, features=kept)
+
+
+def _read_file(path: Path, label: str, special: Iterable[str | None]) -> pd.DataFrame:
+    import pandas as pd
+
+    if not path.is_file():
+        raise DataError(f"there is no file {path}")
+    try:
+        if path.name.lower().endswith((".parquet", ".pq")):
+            return pd.read_parquet(path)
+        return _read_csv(path, label, special)
+    except (OSError, ValueError, NotImplementedError, pd.errors.ParserWarning) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{path} cannot be read as a table ({reason}): mend it, or save it again") from error
+
+
+def _read_csv(path: Path, label: str, special: Iterable[str | None]) -> pd.DataFrame:
+    import pandas as pd
+
+    separator = "\t" if ".tsv" in path.name.lower() else ","
+    header = pd.read_csv(path, sep=separator, nrows=0).columns
+    # Labels, paths and ids are read as written: a class may be called NA, an id 007.
+    as_written = {column for column in header if column == label or column in special or column.lower() in special}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
+        frame = pd.read_csv(
+            path,
+            sep=separator,
+            dtype=dict.fromkeys(as_written, str),
+            keep_default_na=False,
+            na_values={column: [""] if column in as_written else list(MISSING) for column in header},
+            index_col=False,
+            low_memory=False,
+        )
+    if label in frame.columns:
+        frame[label] = _numbers_if_all_are(frame[label])
+    return frame
+
+
+def _explain_missing_label(label: str, columns: list[str], where: str, labels: Labels) -> None:
+    """No labels is fine where they are optional, unless the column seems to be there in another spelling."""
+    close = difflib.get_close_matches(label.lower(), [column.lower() for column in columns], n=1, cutoff=0.85)
+    if labels == "required" or close:
+        raise DataError(
+            f"{where} has no label column '{label}': {nearest(label, columns)}; "
+            "name the label column, or ignore the labels"
+        )
+
+
+def _find(names: Sequence[str], frame: pd.DataFrame) -> str | None:
+    """The first column of text that has one of these names."""
+    import pandas as pd
+
+    for name in names:
+        for column in frame.columns:
+            if column.lower() == name and not pd.api.types.is_numeric_dtype(frame[column].dtype):
+                return str(column)
+    return None
+
+
+def _numbers_if_all_are(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Text that is nothing but whole numbers becomes numbers; only then NA and the like are missing labels.
+
+    Numbers with leading zeros stay text, as they are in the names of class folders.
+    """
+    import pandas as pd
+
+    known = column[column.notna() & ~column.isin(MISSING)]
+    if len(known) and known.str.fullmatch(r"-?(0|[1-9]\d{0,14})(\.0+)?").all():
+        return pd.to_numeric(column.where(column.isin(known)))
+    return column
+
+
+def _paths(column: pd.Series[Any], where: str) -> list[str]:
+    if missing := int(column.isna().sum()):
+        raise DataError(f"{where}: the path column '{column.name}' is empty in {missing} of {len(column)} rows")
+    return [str(value) for value in column]

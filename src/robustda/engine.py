@@ -1,0 +1,181 @@
+"""Where a run happens: device, precision, threads; and one training step, run eagerly or captured and replayed.
+
+The step is written once. On a CPU it runs as it is; on a GPU the first few steps run as they are too, and from then on
+the recorded kernels are replayed, which spares the launches. Nothing in it waits for the host: the row numbers of the
+batch and the step counter are tensors on the device, schedules are functions of that counter, and what is logged adds
+up on the device until it is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from robustda.data.batches import Order, derive_seed
+from robustda.errors import ConfigError
+from robustda.methods.base import Batch, Method, Phase, Task
+
+__all__ = ["Runtime", "Stepper", "place"]
+
+_EAGER_STEPS = 4  # steps that run uncaptured on a GPU, so that libraries have made their plans before the recording
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """How a run is carried out. None of it changes what is learned, but for rounding.
+
+    Parameters
+    ----------
+    device: cpu, cuda, cuda:1, ...; auto takes a GPU if there is one.
+    precision: of the backbone: float32 or bfloat16; auto is bfloat16 on a GPU. Heads and losses are always float32.
+    threads: CPU threads (0: as PyTorch decides).
+    capture: record the training step and replay it (GPU only).
+    log_every: steps between two entries in the metrics.
+    eval_every: steps between two evaluations of a labelled target (0: only at the end).
+    checkpoint_seconds: least time between two checkpoints, which are made at entries in the metrics.
+    tensorboard: write TensorBoard events into the run folder.
+    progress: show progress bars (on a terminal).
+    """
+
+    device: str = "auto"
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    threads: int = 0
+    capture: bool = True
+    log_every: int = 50
+    eval_every: int = 500
+    checkpoint_seconds: float = 60.0
+    tensorboard: bool = True
+    progress: bool = True
+
+    def __post_init__(self) -> None:
+        if self.log_every < 1:
+            raise ConfigError(f"log_every is {self.log_every}: give a number of at least 1")
+        for name in ("threads", "eval_every", "checkpoint_seconds"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}: give a number of at least 0")
+
+    def torch_device(self) -> torch.device:
+        """The device to use."""
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        try:
+            device = torch.device(self.device)
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError) as error:
+            raise ConfigError(
+                f"device {self.device!r} cannot be used here: give cpu, or auto to let it choose"
+            ) from error
+        return device
+
+    def bfloat16(self, device: torch.device) -> bool:
+        """Whether the backbone computes in bfloat16."""
+        return self.precision == "bfloat16" or (self.precision == "auto" and device.type == "cuda")
+
+    @contextmanager
+    def limits(self) -> Iterator[None]:
+        """Set the number of threads for the time of a run."""
+        before = torch.get_num_threads()
+        if self.threads:
+            torch.set_num_threads(min(self.threads, os.cpu_count() or 1))
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+
+def place(network: torch.nn.Module, device: torch.device, *, bfloat16: bool) -> None:
+    """Move a network to its device, in the memory layout and precision that suit it there."""
+    network.to(device)
+    backbone = getattr(network, "backbone", network)
+    if device.type == "cuda":
+        backbone.to(memory_format=torch.channels_last)
+    backbone.low_precision = bfloat16
+
+
+class Stepper:
+    """The training step of a phase, and the totals of what it reports."""
+
+    def __init__(self, phase: Phase, task: Task, method: Method, *, capture: bool) -> None:
+        self.phase, self.task, self.method = phase, task, method
+        device, size = task.device, method.batch_size
+        seed = (method.seed, phase.name)
+        rows = torch.arange(len(task.source)) if phase.rows is None else phase.rows
+        self._source = Order(rows, size, device, *seed, "source")
+        self._target = Order(torch.arange(len(task.target)), size, device, *seed, "target")
+        self._source_rows = torch.zeros(size, dtype=torch.long, device=device)
+        self._target_rows = torch.zeros(size, dtype=torch.long, device=device)
+        self._counter = torch.zeros((), device=device)
+        self.optimizer = torch.optim.SGD(
+            [dict(group, lr=torch.tensor(0.0, device=device)) for group in method.parameter_groups(phase.network)],
+            lr=0.0,
+            momentum=method.momentum,
+            nesterov=method.momentum > 0,
+            weight_decay=method.weight_decay,
+            fused=True,
+        )
+        self._names: list[str] = []
+        self._totals = torch.zeros(0, device=device)
+        self._counted = 0
+        resident = task.source.resident and task.target.resident
+        self._capture = capture and device.type == "cuda" and resident
+        self._ran = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self, step: int) -> None:
+        """Do step number `step`. All randomness in it is a function of the seed, the phase and this number."""
+        seed = derive_seed(self.method.seed, self.phase.name, "step", step)
+        self._source_rows.copy_(self._source.batch(step), non_blocking=True)
+        if self.phase.uses_target:
+            self._target_rows.copy_(self._target.batch(step), non_blocking=True)
+        self._counter.fill_(step)
+        if self.task.device.type == "cuda":
+            torch.cuda.default_generators[self.task.device.index or 0].manual_seed(seed)
+        else:
+            torch.default_generator.manual_seed(seed)
+        if self._capture and self._graph is None and self._ran >= _EAGER_STEPS:
+            self._record()
+        if self._graph is not None:
+            self._graph.replay()
+        else:
+            self._step()
+        self._ran += 1
+        self._counted += 1
+
+    def report(self) -> dict[str, float]:
+        """The means since the last report. Waits for the device."""
+        means = (self._totals / max(1, self._counted)).tolist()
+        self._totals.zero_()
+        self._counted = 0
+        return dict(zip(self._names, means, strict=True))
+
+    def _step(self) -> None:
+        progress = self._counter / self.phase.steps
+        batch = self._batch()
+        self.optimizer.zero_grad(set_to_none=True)
+        terms = self.phase.loss(batch, progress)
+        terms["loss"].backward()  # type: ignore[no-untyped-call]
+        rate = self.phase.learning_rate(progress)
+        for group in self.optimizer.param_groups:
+            group["lr"].copy_(torch.as_tensor(rate * group["share"]))
+        self.optimizer.step()
+        if not self._names:
+            self._names = list(terms)
+            self._totals = torch.zeros(len(terms), device=self.task.device)
+        self._totals += torch.stack([term.detach().float() for term in terms.values()])
+
+    def _batch(self) -> Batch:
+        rows = self._source_rows
+        source = self.task.source.train(rows)
+        target = self.task.target.train(self._target_rows) if self.phase.uses_target else source[:0]
+        return Batch(source, self.task.labels[rows], rows, target)
+
+    def _record(self) -> None:
+        torch.cuda.synchronize()
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._step()

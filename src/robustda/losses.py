@@ -1,0 +1,123 @@
+"""Every loss as a pure function of tensors, each citing its equation in the paper.
+
+All of them have static shapes: a subset of the batch (the trusted examples, the proxy batch Q') is a mask,
+never a slice of changing length, so that a training step can be captured once and replayed.
+
+Symbols: f is the main classifier, f' the adversary, h_f = argmax f its labelling, held constant; σ the softmax;
+Q_n the noisy source, Q' the proxy distribution, P the target; α = exp ρ sets the margin ρ.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+__all__ = [
+    "entropy",
+    "log_one_minus_softmax",
+    "margin_discrepancy",
+    "masked_mean",
+    "proxy_margin_discrepancy",
+    "proxy_mask",
+    "weighted_risk",
+]
+
+
+def weighted_risk(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Conditional-weighted empirical risk: the mean of w·CE over the trusted examples (eqs. 7 and 10).
+
+    The paper divides by m, the size of the whole batch; we divide by Σw, so that the step size does not depend on
+    how much the curriculum threw away. The two differ by a constant factor per batch, and agree when w = 1.
+
+    >>> logits = torch.tensor([[2.0, 0.0], [0.0, 2.0]])
+    >>> float(weighted_risk(logits, torch.tensor([0, 0]), torch.tensor([1.0, 0.0]))).__round__(4)
+    0.1269
+    """
+    losses = F.cross_entropy(logits, labels, reduction="none")
+    return losses.mean() if weights is None else masked_mean(losses, weights)
+
+
+def margin_discrepancy(
+    adversary_source: Tensor,
+    labels_source: Tensor,
+    adversary_target: Tensor,
+    labels_target: Tensor,
+    *,
+    alpha: float,
+) -> dict[str, Tensor]:
+    """Margin disparity discrepancy with cross-entropy in place of the margin loss (definition 3.3), as f' minimises it.
+
+    Returns its two terms, ``α·CE_Q(f', h_f)`` and ``−E_P log(1 − σ_{h_f}(f'))``; `labels_*` are h_f. The
+    features reach it through a gradient reversal, so the same number is maximised by the representation.
+    """
+    return {
+        "source_disparity": alpha * F.cross_entropy(adversary_source, labels_source),
+        "target_disparity": -log_one_minus_softmax(adversary_target, labels_target).mean(),
+    }
+
+
+def proxy_margin_discrepancy(
+    adversary_source: Tensor,
+    labels_source: Tensor,
+    proxy: Tensor,
+    adversary_target: Tensor,
+    labels_target: Tensor,
+    *,
+    alpha: float,
+    first_pair: bool = True,
+) -> dict[str, Tensor]:
+    """Proxy margin discrepancy (definition 3.4, eqs. 15 and 16), as f' minimises it.
+
+    The first pair, Q_n to Q', is ``α·CE_{Q_n}(f', h_f) − CE_{Q'}(f', h_f)``; the second, Q' to P, is
+    ``α·CE_{Q'}(f', h_f) − E_P log(1 − σ_{h_f}(f'))``. `proxy` is the mask of Q' in the source batch.
+
+    The first pair alone is unbounded below once |Q'| < |Q_n|/α. The sum is bounded for α ≥ 1, hence they are only
+    offered together; `first_pair=False` leaves the second alone, which is bounded always.
+    """
+    losses = F.cross_entropy(adversary_source, labels_source, reduction="none")
+    proxy_disparity = masked_mean(losses, proxy)
+    terms = {
+        "source_disparity": alpha * proxy_disparity,
+        "target_disparity": -log_one_minus_softmax(adversary_target, labels_target).mean(),
+    }
+    if first_pair:
+        terms["first_pair"] = alpha * losses.mean() - proxy_disparity
+    return terms
+
+
+def proxy_mask(losses: Tensor, share: Tensor) -> Tensor:
+    """The proxy batch Q' (eq. 14): a 0/1 mask of the ``⌈share·B⌉`` examples with the smallest loss, at least one.
+
+    `share` is a tensor so that the size of Q' can follow a schedule without changing any shape. Ties go to the
+    example that stands first.
+
+    >>> proxy_mask(torch.tensor([3.0, 1.0, 2.0, 9.0]), torch.tensor(0.5)).tolist()
+    [0.0, 1.0, 1.0, 0.0]
+    """
+    ranks = torch.argsort(torch.argsort(losses.detach(), stable=True), stable=True)
+    # In float32 a product such as .7·10 may land just above a whole number, and its ceiling would be one too many.
+    count = torch.ceil(share * len(losses) - 1e-4).clamp(min=1)
+    return (ranks < count).to(losses.dtype)
+
+
+def log_one_minus_softmax(logits: Tensor, labels: Tensor) -> Tensor:
+    """``log(1 − σ_label(logits))`` per example, right even where σ rounds to 1.
+
+    It is the log of the other classes' share, Σ_{j≠label} e^{z_j} / Σ_j e^{z_j}, and is computed as just that: no
+    subtraction from one, so neither the value nor the gradient is ever infinite.
+    """
+    others = logits.scatter(1, labels[:, None], float("-inf"))
+    return torch.logsumexp(others, dim=1) - torch.logsumexp(logits, dim=1)
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """Shannon entropy of the softmax, per example, in nats."""
+    log_probabilities = F.log_softmax(logits, dim=1)
+    return -(log_probabilities.exp() * log_probabilities).sum(dim=1)
+
+
+def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Mean of `values` weighted by `mask`; zero when the mask is empty."""
+    mask = mask.to(values.dtype)
+    return (values * mask).sum() / mask.sum().clamp(min=torch.finfo(values.dtype).tiny)

@@ -1,0 +1,342 @@
+"""What a method is: a dataclass of hyper-parameters with a list of phases.
+
+To add one, write a file with a dataclass that derives from `Method`, name it with ``@register("name")`` and give it
+`phases`. The command line, the config file, the docs and the common tests pick it up from there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from robustda.errors import ConfigError, RunError
+from robustda.nets import Backbone, Classifier, Pixels, create_backbone
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    import pandas as pd
+
+    from robustda.data.batches import Inputs
+    from robustda.data.domain import Domain
+
+__all__ = [
+    "Batch",
+    "Method",
+    "Phase",
+    "Task",
+    "create_method",
+    "forward_all",
+    "method_class",
+    "method_names",
+    "register",
+    "with_presets",
+]
+
+Schedule = Callable[[Tensor], Tensor | float]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a loss is given: as many source as target examples, their given labels, and which rows they are."""
+
+    source: Tensor
+    labels: Tensor
+    rows: Tensor
+    target: Tensor
+
+
+@dataclass
+class Task:
+    """The data of one run on their device, and what the phases hand on to each other.
+
+    `memory` holds named tensors; it is saved with every checkpoint, so a phase may rely on what an earlier one left.
+    """
+
+    source: Inputs
+    labels: Tensor
+    target: Inputs
+    n_classes: int
+    device: torch.device
+    memory: dict[str, Tensor] = field(default_factory=dict)
+
+    @torch.no_grad()
+    def losses(self, network: nn.Module) -> Tensor:
+        """The loss of every source example under its given label, unaugmented, in order."""
+        logits = forward_all(network, self.source)
+        return nn.functional.cross_entropy(logits, self.labels, reduction="none")
+
+    def describe(self, method: Method) -> np.ndarray:
+        """A fixed description of every source example for plain classifiers and neighbours.
+
+        The features of a pretrained backbone, the vectors themselves, or, where there is nothing better, the pixels.
+        """
+        backbone = method.make_backbone(self.source.example_shape)
+        if self.source.images and not backbone.pretrained:
+            backbone = Pixels()
+        backbone = backbone.to(self.device).eval()
+        return forward_all(backbone, self.source).cpu().numpy()
+
+
+class Stateful(Protocol):
+    """Something a phase carries along that must survive a restart."""
+
+    def state(self) -> dict[str, Tensor]: ...
+    def load(self, state: dict[str, Tensor]) -> None: ...
+
+
+@dataclass
+class Phase:
+    """One stage of a method: a network, trained for some steps on some loss.
+
+    `loss` takes a batch and the progress, a tensor that goes from 0 to 1, and returns named scalars: ``"loss"`` is
+    minimised, the others are logged. Its shapes must not depend on values, and it must not wait for the device.
+    """
+
+    name: str
+    network: nn.Module
+    loss: Callable[[Batch, Tensor], dict[str, Tensor]]
+    steps: int
+    learning_rate: Schedule
+    rows: Tensor | None = None
+    """The source rows to draw from; None means all."""
+    uses_target: bool = True
+    """Without it no target batch is drawn, and `Batch.target` is empty."""
+    epoch_steps: int = 0
+    """An epoch is so many steps; the hooks below run between steps, with the network in eval mode."""
+    before_epoch: Callable[[], None] | None = None
+    after_epoch: Callable[[], None] | None = None
+    end: Callable[[], None] | None = None
+    stateful: dict[str, Stateful] = field(default_factory=dict)
+
+
+class Fitted:
+    """What fitting leaves on a method, with scikit-learn's trailing underscore."""
+
+    classes_: np.ndarray
+    """The class names, in the order of the columns of `predict_proba`."""
+    network_: Classifier
+    """The network that predicts."""
+    history_: pd.DataFrame
+    """What was logged: phase, step, metric, value."""
+    summary_: dict[str, Any]
+    """What `summary.json` holds."""
+    trust_: np.ndarray
+    """For each source example, 1 if the curriculum trusted it and 0 if not (methods with a curriculum)."""
+    noise_rate_: float
+    """The share of wrong labels in the source, as given or estimated (methods with a curriculum)."""
+    image_size_: int
+    """The side that image files are resized to (0 for vectors)."""
+    example_shape_: tuple[int, ...]
+    """The shape of one example as the network sees it."""
+
+
+@dataclass(kw_only=True)
+class Method(Fitted):
+    """The settings that all methods share.
+
+    Parameters
+    ----------
+    backbone: representation ψ: identity or mlp for vectors, small_cnn, resnet50_v1 or any timm name for images; auto
+        takes identity for vectors, small_cnn for images of up to 64 pixels, resnet50 above.
+    weights: where the backbone's weights come from: hub (timm's), random, or a safetensors file; auto is hub for a
+        timm backbone, random for the small ones.
+    width: width of the bottleneck and the heads (W).
+    dropout: dropout in the bottleneck and the heads.
+    steps: number of training steps (N_max).
+    batch_size: source examples in a step; as many target examples join them.
+    learning_rate: of the new layers (η); a pretrained backbone learns at `backbone_rate` times this.
+    backbone_rate: the learning rate of a pretrained backbone, as a share of the others'.
+    decay: the learning rate falls as (1 + decay·i)^−.75 with the iteration i; 0 keeps it constant.
+    momentum: Nesterov momentum.
+    weight_decay: L2 penalty.
+    augment: photo (random resized crop and flip), shift (small moves) or none; auto takes photo for images above 64
+        pixels, shift below.
+    image_size: side that image files are resized to before cropping 7/8 of it; 0 chooses 256, or the images' own size
+        where that is at most 64.
+    seed: all randomness is a function of it.
+    """
+
+    name: ClassVar[str] = ""
+    summary: ClassVar[str] = ""
+    paper: ClassVar[str] = ""
+    presets: ClassVar[tuple[str, dict[str, dict[str, Any]]] | None] = None
+
+    backbone: str = "auto"
+    weights: str = "auto"
+    width: int = 1024
+    dropout: float = 0.5
+    steps: int = 3000
+    batch_size: int = 32
+    learning_rate: float = 0.004
+    backbone_rate: float = 0.1
+    decay: float = 0.0002
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    augment: Literal["auto", "photo", "shift", "none"] = "auto"
+    image_size: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_at_least(self, width=1, steps=1, batch_size=2, image_size=0, seed=0)
+        check_at_least(self, learning_rate=0, backbone_rate=0, decay=0, weight_decay=0)
+        check_share(self, "dropout", "momentum", below_one=True)
+
+    # What a method defines.
+
+    def phases(self) -> list[Callable[[Task], Phase]]:
+        """The stages in their order, each as a function that makes the phase when its turn comes."""
+        raise TypeError(f"{type(self).__name__} defines no phases")
+
+    def network(self, example_shape: tuple[int, ...], n_classes: int, *, pretrained: bool = True) -> Classifier:
+        """The network that predicts, freshly initialised; without fetching weights if they will be loaded anyway."""
+        return Classifier(self.make_backbone(example_shape, pretrained), n_classes, self.width, dropout=self.dropout)
+
+    # What it gets.
+
+    def fit(self, source: Domain, target: Domain, *, out: str | PathLike[str] | None = None, **runtime: Any) -> Self:
+        """Learn from a labelled source and an unlabelled target. Labels that the target carries are for scoring only.
+
+        With `out`, everything is kept in that folder, and the same call resumes a run that was stopped. The other
+        keywords are those of `robustda.engine.Runtime`: device, precision, log_every, progress, ...
+        """
+        from robustda.train import fit
+
+        fit(self, source, target, out=out, **runtime)
+        return self
+
+    def predict(self, x: Domain | np.ndarray | str | PathLike[str]) -> np.ndarray:
+        """The most likely class of each example, by name. `x` is a Domain, an array, or a path to read."""
+        probabilities = self.predict_proba(x)
+        names: np.ndarray = self.classes_[probabilities.argmax(axis=1)]
+        return names
+
+    def predict_proba(self, x: Domain | np.ndarray | str | PathLike[str]) -> np.ndarray:
+        """Probabilities, one row an example, one column a class of `classes_`."""
+        from robustda.train import predict_proba
+
+        if not hasattr(self, "network_"):
+            raise RunError(f"this {type(self).__name__} has not been fitted yet: call fit(source, target) first")
+        return predict_proba(self, x)
+
+    def params(self) -> dict[str, Any]:
+        """The hyper-parameters, by name."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+    def make_backbone(self, example_shape: tuple[int, ...], pretrained: bool = True) -> Backbone:
+        """ψ for inputs of this shape, by the settings."""
+        name = self.backbone
+        if name == "auto":
+            name = "identity" if len(example_shape) == 1 else "small_cnn" if example_shape[0] <= 64 else "resnet50"
+        weights = self.weights
+        if weights == "auto":
+            weights = "random" if name in ("identity", "mlp", "small_cnn") else "hub"
+        backbone = create_backbone(name, example_shape, weights if pretrained else "random")
+        backbone.pretrained = weights != "random"
+        return backbone
+
+    def rate(self, steps: int) -> Schedule:
+        """The learning rate η·(1 + decay·i)^−.75 as a function of progress in a phase of so many steps."""
+        return lambda progress: self.learning_rate * (1 + self.decay * progress * steps) ** -0.75
+
+    def parameter_groups(self, network: nn.Module) -> list[dict[str, Any]]:
+        """Parameters with their share of the learning rate: a pretrained backbone's is smaller."""
+        backbone = getattr(network, "backbone", None)
+        slow = list(backbone.parameters()) if isinstance(backbone, Backbone) and backbone.pretrained else []
+        slow_ids = {id(parameter) for parameter in slow}
+        fast = [p for p in network.parameters() if id(p) not in slow_ids]
+        groups = [{"params": fast, "share": 1.0}, {"params": slow, "share": self.backbone_rate}]
+        return [group for group in groups if group["params"]]
+
+
+@torch.no_grad()
+def forward_all(network: nn.Module, inputs: Inputs, batch_size: int = 512) -> Tensor:
+    """The network's output for every input, in order."""
+    return torch.cat([network(batch).float() for batch in inputs.in_order(batch_size)])
+
+
+Kind = TypeVar("Kind", bound=type[Method])
+_REGISTRY: dict[str, type[Method]] = {}
+
+
+def register(name: str) -> Callable[[Kind], Kind]:
+    """Make a method known by a name: to the command line, the tests and the docs."""
+
+    def decorate(kind: Kind) -> Kind:
+        if name in _REGISTRY:
+            raise ValueError(f"two methods are called {name!r}")
+        kind.name = name
+        _REGISTRY[name] = kind
+        return kind
+
+    return decorate
+
+
+def with_presets(option: str, presets: dict[str, dict[str, Any]]) -> Callable[[Kind], Kind]:
+    """Let one option choose the defaults of others: ``RDA(variant="paper")``. What is given explicitly wins."""
+
+    def decorate(kind: Kind) -> Kind:
+        plain = kind.__init__
+        default = next(f.default for f in dataclasses.fields(kind) if f.name == option)
+
+        @functools.wraps(plain)
+        def init(self: Method, **given: Any) -> None:
+            chosen = given.get(option, default)
+            if chosen not in presets:
+                raise ConfigError(f"{option} is {chosen!r}: choose one of {', '.join(presets)}")
+            plain(self, **{**presets[chosen], **given})
+
+        kind.__init__ = init  # type: ignore[method-assign]
+        kind.presets = (option, presets)
+        return kind
+
+    return decorate
+
+
+def method_names() -> list[str]:
+    """Every registered method."""
+    return sorted(_REGISTRY)
+
+
+def method_class(name: str) -> type[Method]:
+    """The class of a method."""
+    if name not in _REGISTRY:
+        raise ConfigError(f"there is no method {name!r}: choose one of {', '.join(method_names())}")
+    return _REGISTRY[name]
+
+
+def create_method(name: str, **params: Any) -> Method:
+    """A method by name with its hyper-parameters."""
+    kind = method_class(name)
+    known = [f.name for f in dataclasses.fields(kind)]
+    for given in params:
+        if given not in known:
+            close = difflib.get_close_matches(given, known, 1)
+            hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(known)}"
+            raise ConfigError(f"{name} has no option {given!r}: {hint}")
+    return kind(**params)
+
+
+def check_at_least(method: Method, **lowest: float) -> None:
+    """Refuse settings that are too small, or no finite number."""
+    for name, bound in lowest.items():
+        value = getattr(method, name)
+        if not (math.isfinite(value) and value >= bound):
+            raise ConfigError(f"{name} is {value}: give a number of at least {bound:g}")
+
+
+def check_share(method: Method, *names: str, below_one: bool = False) -> None:
+    """Refuse settings outside [0, 1], or [0, 1)."""
+    for name in names:
+        value = getattr(method, name)
+        if not 0 <= value <= 1 or (below_one and value == 1):
+            raise ConfigError(f"{name} is {value}: give a number from 0 to 1{', less than 1' * below_one}")

@@ -1,0 +1,215 @@
+"""RDA: Han et al., Towards Accurate and Robust Domain Adaptation under Noisy Environments, IJCAI 2020.
+
+Stage 1, `curriculum`: train on all source data for T epochs, keep every example's mean loss, and trust the smallest of
+each class (section 3.1). Stage 2, `adapt`: start anew on the trusted examples, and align the domains by the proxy
+margin discrepancy, whose proxy batch Q' is found anew in every step (section 3.2).
+
+Where the paper is silent or its authors' program differs, both readings are presets of this one implementation,
+``variant="paper"`` and ``variant="authors"``; each difference is a parameter of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, cast
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from robustda.curriculum import KeepRule, LossLedger, Mode, exam, kept_share
+from robustda.errors import ConfigError
+from robustda.losses import margin_discrepancy, proxy_margin_discrepancy, proxy_mask, weighted_risk
+from robustda.methods.base import (
+    Batch,
+    Phase,
+    Task,
+    check_at_least,
+    check_share,
+    register,
+    with_presets,
+)
+from robustda.methods.mdd import AdversarialMethod, Play
+from robustda.nets import Adversarial
+
+__all__ = ["RDA"]
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "authors": {},  # the defaults below
+    "paper": {
+        "alpha": 3.0,
+        "beta_rise": 0.0,
+        "learning_rate": 0.001,
+        "decay": 0.0,
+        "keep_rule": "paper",
+        "collect": "before",
+        "proxy_size": "grow",
+        "first_pair": True,
+        "classifier_on": "proxy",
+    },
+}
+
+
+@register("rda")
+@with_presets("variant", PRESETS)
+@dataclass(kw_only=True)
+class RDA(AdversarialMethod):
+    """Offline curriculum learning, then the proxy margin discrepancy.
+
+    Parameters
+    ----------
+    variant: which preset the other parameters start from: authors (their program's settings) or paper (its text).
+    noise_rate: the share of wrong labels (r): a number, one for each class, or auto to estimate it from the data.
+    estimator: how auto estimates: confident (issues counted by confident learning) or anchor (Patrini et al.).
+    epochs: epochs of stage 1 (T).
+    curriculum_rate: learning rate of stage 1.
+    collect: losses of stage 1 are collected before each epoch (paper) or after it (authors).
+    keep_rule: share of each class to keep (p_k): paper max{1−1.2r, .8(1−r)}, authors min{1−1.2r, .9(1−r)}, plain 1−r.
+    curriculum: classwise ranks each class by itself (the paper's); offline has one threshold for all.
+    proxy_share: the share of the batch that Q' comes to in the end (τ); 1 minus the share of corrupted features.
+    proxy_size: grow (paper: min(n/N, τ)) or shrink (authors: 1 − min(n/N, 1 − τ)) towards it.
+    first_pair: whether the discrepancy from Q_n to Q' is part of the game (eq. 15).
+    classifier_on: f is trained on all trusted examples of the batch (trusted) or on Q' (proxy).
+    del_ocl: ablation: no curriculum, all examples trusted.
+    del_pmd: ablation: plain margin discrepancy in place of the proxy one.
+    """
+
+    summary: ClassVar[str] = "offline curriculum against wrong labels, proxy margin discrepancy against bad features"
+    paper: ClassVar[str] = (
+        "Han et al., Towards Accurate and Robust Domain Adaptation under Noisy Environments, IJCAI 2020"
+    )
+
+    variant: Literal["authors", "paper"] = "authors"
+    noise_rate: float | Literal["auto"] | list[float] = "auto"
+    estimator: Literal["confident", "anchor"] = "confident"
+    epochs: int = 30
+    curriculum_rate: float = 0.001
+    collect: Literal["before", "after"] = "after"
+    keep_rule: KeepRule = "authors"
+    curriculum: Mode = "classwise"
+    proxy_share: float = 1.0
+    proxy_size: Literal["grow", "shrink"] = "shrink"
+    first_pair: bool = False
+    classifier_on: Literal["trusted", "proxy"] = "trusted"
+    del_ocl: bool = False
+    del_pmd: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(self, epochs=1, curriculum_rate=0)
+        check_share(self, "proxy_share")
+        rates = self.noise_rate if isinstance(self.noise_rate, list) else [self.noise_rate]
+        for rate in rates:
+            if rate != "auto" and not (isinstance(rate, int | float) and 0 <= rate < 1):
+                raise ConfigError(f"noise_rate is {rate!r}: give auto, a number from 0 to 1, or one for each class")
+
+    def phases(self) -> list[Callable[[Task], Phase]]:
+        return [self.adapt] if self.del_ocl else [self.filter, self.adapt]
+
+    def filter(self, task: Task) -> Phase:
+        """Stage 1: collect losses over T epochs, then hold the exam. Leaves `trust` in the task's memory."""
+        network = self.network(task.source.example_shape, task.n_classes)
+        network.adversary.requires_grad_(False)
+        ledger = LossLedger(len(task.source), device=task.device)
+        epoch_steps = max(1, round(len(task.source) / self.batch_size))
+        steps = self.epochs * epoch_steps
+
+        def loss(batch: Batch, progress: Tensor) -> dict[str, Tensor]:
+            return {"loss": weighted_risk(network(batch.source), batch.labels)}
+
+        def collect() -> None:
+            ledger.add(task.losses(network))
+
+        def hold_exam() -> None:
+            rates = self.class_noise_rates(task)
+            outcome = exam(ledger.mean, task.labels, kept_share(rates, self.keep_rule), mode=self.curriculum)
+            task.memory |= {
+                "noise_rate": rates,
+                "mean_loss": ledger.mean,
+                "threshold": outcome.threshold,
+                "trust": outcome.trust.float(),
+            }
+
+        return Phase(
+            "filter",
+            network,
+            loss,
+            steps,
+            learning_rate=lambda progress: self.curriculum_rate * (1 + self.decay * progress * steps) ** -0.75,
+            uses_target=False,
+            epoch_steps=epoch_steps,
+            before_epoch=collect if self.collect == "before" else None,
+            after_epoch=collect if self.collect == "after" else None,
+            end=hold_exam,
+            stateful={"ledger": ledger},
+        )
+
+    def adapt(self, task: Task) -> Phase:
+        """Stage 2: source risk and proxy margin discrepancy together, on the trusted examples (eq. 17)."""
+        network = self.network(task.source.example_shape, task.n_classes)
+        reversal, share = self.reversal(self.steps), self.share()
+
+        def loss(batch: Batch, progress: Tensor) -> dict[str, Tensor]:
+            play = Play.of(network, batch, reversal(progress))
+            losses = F.cross_entropy(play.source, batch.labels, reduction="none")
+            if self.del_pmd:
+                terms = {"risk": losses.mean()}
+                terms |= margin_discrepancy(
+                    play.adversary_source,
+                    play.labels_source,
+                    play.adversary_target,
+                    play.labels_target,
+                    alpha=self.alpha,
+                )
+                return play.report(terms)
+            proxy = proxy_mask(losses, share(progress))
+            terms = (
+                {"risk": losses.mean()} if self.classifier_on == "trusted" else split_risk(network, play, batch, proxy)
+            )
+            terms |= proxy_margin_discrepancy(
+                play.adversary_source,
+                play.labels_source,
+                proxy,
+                play.adversary_target,
+                play.labels_target,
+                alpha=self.alpha,
+                first_pair=self.first_pair,
+            )
+            return play.report(terms) | {"proxy_share": proxy.mean()}
+
+        rows = None if self.del_ocl else task.memory["trust"].nonzero()[:, 0]
+        return Phase("adapt", network, loss, self.steps, self.rate(self.steps), rows=rows)
+
+    def share(self) -> Callable[[Tensor], Tensor]:
+        """τ', the size of Q' as a share of the batch, as a function of progress n/N."""
+        if self.proxy_size == "grow":
+            return lambda progress: progress.clamp(max=self.proxy_share)
+        return lambda progress: 1 - progress.clamp(max=1 - self.proxy_share)
+
+    def class_noise_rates(self, task: Task) -> Tensor:
+        """r_k for every class: as given, or estimated from cross-fitted predictions."""
+        if self.noise_rate == "auto":
+            from robustda.noise.estimate import cross_fit, noise_rates
+
+            labels = task.labels.cpu().numpy()
+            probabilities = cross_fit(task.describe(self), labels, task.n_classes, seed=self.seed)
+            estimated = noise_rates(labels, probabilities, method=self.estimator)
+            return torch.from_numpy(estimated).to(task.device)
+        if isinstance(self.noise_rate, list):
+            if len(self.noise_rate) != task.n_classes:
+                raise ConfigError(f"noise_rate has {len(self.noise_rate)} numbers for {task.n_classes} classes")
+            return torch.tensor(self.noise_rate, dtype=torch.float64, device=task.device)
+        return torch.full((task.n_classes,), float(self.noise_rate), dtype=torch.float64, device=task.device)
+
+
+def split_risk(network: Adversarial, play: Play, batch: Batch, proxy: Tensor) -> dict[str, Tensor]:
+    """The source risk as algorithm 1 updates it: θ_f by the risk on Q', ψ by the risk on the whole batch.
+
+    Two passes through f share one backward: the first sees the features as constants, the second its weights.
+    """
+    constant = {name: parameter.detach() for name, parameter in network.f.named_parameters()}
+    of_classifier = weighted_risk(network.f(play.features.detach()), batch.labels, proxy)
+    of_features = weighted_risk(cast(Tensor, functional_call(network.f, constant, play.features)), batch.labels)
+    return {"risk": of_classifier, "feature_risk": of_features}

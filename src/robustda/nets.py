@@ -1,0 +1,284 @@
+"""The network of section 3.2: backbone ψ, bottleneck, classifiers f and f', and the gradient reversal between them.
+
+A backbone is any module with an `out_features`; `create_backbone` makes one by name. Every image backbone takes
+float images (B, 3, H, W) in [0, 1] and normalises them itself, so that a saved model needs no side notes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from robustda.errors import ConfigError
+
+__all__ = [
+    "Adversarial",
+    "Backbone",
+    "Classifier",
+    "bottleneck",
+    "create_backbone",
+    "head",
+    "reverse_gradient",
+]
+
+# Feature width and init of the reference network (ResNet-50). For other widths the standard deviation is scaled with
+# 1/√fan_in, which keeps the size of the activations, and with it the meaning of the learning rate.
+_BOTTLENECK_STD, _BOTTLENECK_FAN_IN = 0.005, 2048
+_HEAD_STD, _HEAD_FAN_IN = 0.01, 1024
+
+
+class Classifier(nn.Module):
+    """ψ, bottleneck and f: what predicts. Returns logits."""
+
+    def __init__(self, backbone: Backbone, n_classes: int, width: int, *, dropout: float = 0.5) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.bottleneck = bottleneck(backbone.out_features, width, dropout=dropout)
+        self.f = head(width, n_classes, dropout=dropout)
+
+    def features(self, x: Tensor) -> Tensor:
+        """The representation that both classifiers see."""
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.backbone.low_precision):
+            features = self.backbone(x)
+        return cast(Tensor, self.bottleneck(features.float()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.f(self.features(x)))
+
+
+class Adversarial(Classifier):
+    """A classifier with an adversary f' of the same shape as f, behind a gradient reversal."""
+
+    def __init__(self, backbone: Backbone, n_classes: int, width: int, *, dropout: float = 0.5) -> None:
+        super().__init__(backbone, n_classes, width, dropout=dropout)
+        self.adversary = head(width, n_classes, dropout=dropout)
+
+    def adversary_logits(self, features: Tensor, reversal: Tensor | float) -> Tensor:
+        """f' on the features; the gradient that goes back into them is reversed and scaled by β (`reversal`)."""
+        return cast(Tensor, self.adversary(reverse_gradient(features, reversal)))
+
+
+def bottleneck(in_features: int, width: int, *, dropout: float = 0.5) -> nn.Sequential:
+    """Linear, batch norm, ReLU, dropout."""
+    linear = nn.Linear(in_features, width)
+    nn.init.normal_(linear.weight, 0, _BOTTLENECK_STD * math.sqrt(_BOTTLENECK_FAN_IN / in_features))
+    nn.init.constant_(linear.bias, 0.1)
+    return nn.Sequential(linear, nn.BatchNorm1d(width), nn.ReLU(), Dropout(dropout))
+
+
+def head(width: int, n_classes: int, *, dropout: float = 0.5) -> nn.Sequential:
+    """A classifier of two layers, as f and f' both are."""
+    layers = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Dropout(dropout), nn.Linear(width, n_classes))
+    for layer in (layers[0], layers[3]):
+        nn.init.normal_(cast(Tensor, layer.weight), 0, _HEAD_STD * math.sqrt(_HEAD_FAN_IN / width))
+        nn.init.zeros_(cast(Tensor, layer.bias))
+    return layers
+
+
+class Dropout(nn.Module):
+    """Dropout whose mask is cheap on a CPU too: one random byte an element instead of one draw of the generator.
+
+    PyTorch's own spends an eighth of a training step on the CPU there. The probability is rounded to 1/256.
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return x
+        if x.device.type != "cpu":
+            return nn.functional.dropout(x, self.p)
+        dropped = round(256 * self.p)
+        # random_() leaves the top bit of an int64 at zero, so its last byte (on either end) is not used.
+        draws = torch.empty(-(-x.numel() // 6), dtype=torch.int64).random_().view(torch.uint8).view(-1, 8)[:, 1:7]
+        kept = draws.reshape(-1)[: x.numel()].view(x.shape) >= dropped
+        return x * kept * (256 / (256 - dropped))
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"
+
+
+def reverse_gradient(x: Tensor, scale: Tensor | float = 1.0) -> Tensor:
+    """The identity, whose gradient is multiplied by −scale. `scale` may be a tensor that follows a schedule."""
+    scale = torch.as_tensor(scale, dtype=x.dtype, device=x.device)
+    return cast(Tensor, _ReverseGradient.apply(x, scale))
+
+
+class _ReverseGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scale: Tensor) -> Tensor:
+        ctx.save_for_backward(scale)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (scale,) = ctx.saved_tensors
+        return -scale * gradients[0], None
+
+
+class Backbone(nn.Module):
+    """ψ: turns inputs into vectors of `out_features`.
+
+    A `pretrained` one learns more slowly than the new layers; with `low_precision` it computes in bfloat16.
+    """
+
+    out_features: int
+    pretrained: bool = False
+    low_precision: bool = False
+
+
+class Identity(Backbone):
+    """For vectors: the features are the inputs."""
+
+    def __init__(self, in_features: int) -> None:
+        super().__init__()
+        self.out_features = in_features
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+class Pixels(Backbone):
+    """For images when there is no better description: the pixels, at most 32 a side, in a row."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        side = min(32, x.shape[-1])
+        return nn.functional.adaptive_avg_pool2d(x, side).flatten(1)
+
+
+class MLP(Backbone):
+    """For vectors that need a representation of their own: two layers with batch norm."""
+
+    def __init__(self, in_features: int, width: int = 256) -> None:
+        super().__init__()
+        self.out_features = width
+        self.layers = nn.Sequential(
+            nn.Linear(in_features, width),
+            nn.BatchNorm1d(width),
+            nn.ReLU(),
+            nn.Linear(width, width),
+            nn.ReLU(),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.layers(x))
+
+
+class SmallCNN(Backbone):
+    """For small images (up to 64 pixels or so): three convolutions, each halving the side, then averaged 2 × 2."""
+
+    def __init__(self, channels: Sequence[int] = (32, 64, 128)) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for n_in, n_out in zip((3, *channels), channels, strict=False):
+            layers += [nn.Conv2d(n_in, n_out, 3, padding=1, bias=False), nn.BatchNorm2d(n_out), nn.ReLU()]
+            layers += [nn.MaxPool2d(2, ceil_mode=True)]
+        self.layers = nn.Sequential(*layers)
+        self.out_features = 4 * channels[-1]
+
+    def forward(self, x: Tensor) -> Tensor:
+        maps = self.layers(x - 0.5)
+        return nn.functional.adaptive_avg_pool2d(maps, 2).flatten(1)
+
+
+class TimmBackbone(Backbone):
+    """Any timm model without its classifier. `mean` and `std` are part of it and are saved with it."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, name: str, weights: str, *, mean: Sequence[float] = (), std: Sequence[float] = ()) -> None:
+        super().__init__()
+        import timm
+
+        if not timm.is_model(name):
+            close = timm.list_models(f"*{name.split('_')[0]}*")[:5]
+            raise ConfigError(
+                f"no backbone is called {name!r}: use identity, mlp, small_cnn, resnet50_v1 or a timm name"
+                + (f" such as {', '.join(close)}" if close else "")
+            )
+        try:
+            self.model = timm.create_model(name, pretrained=weights == "hub", num_classes=0)
+        except Exception as error:
+            raise ConfigError(
+                f"the weights of {name} could not be fetched ({type(error).__name__}): give a local file with "
+                "--weights FILE.safetensors, or start from random ones with --weights random"
+            ) from error
+        self.out_features = int(cast(int, self.model.num_features))
+        config = cast(dict[str, Any], self.model.pretrained_cfg)
+        for key, given in (("mean", mean), ("std", std)):
+            self.register_buffer(key, torch.tensor(given or config[key]).view(1, 3, 1, 1))
+        self.pretrained = weights != "random"
+
+    def forward(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.model((x - self.mean) / self.std))
+
+
+def create_backbone(name: str, input_shape: Sequence[int], weights: str = "hub") -> Backbone:
+    """A backbone by name for inputs of one example's shape, (d,) or (H, W, 3).
+
+    ``identity`` and ``mlp`` are for vectors; ``small_cnn`` for small images; ``resnet50_v1`` is the original ResNet-50,
+    with the stride in the first convolution of a stage; every other name is timm's. `weights` is ``hub``, ``random``
+    or a safetensors file.
+    """
+    if len(input_shape) == 1:
+        if name not in ("identity", "mlp"):
+            raise ConfigError(f"backbone {name!r} is for images, but the data are vectors: use identity or mlp")
+        return Identity(input_shape[0]) if name == "identity" else MLP(input_shape[0])
+    if name in ("identity", "mlp"):
+        raise ConfigError(f"backbone {name!r} is for vectors, but the data are images: use small_cnn or a timm name")
+    if name == "small_cnn":
+        backbone: Backbone = SmallCNN()
+    elif name == "resnet50_v1":
+        if weights == "hub":
+            raise ConfigError(
+                "resnet50_v1 has no weights on the hub: give --weights FILE.safetensors or --weights random"
+            )
+        # These weights were trained with the mean of BGR-ordered Caffe preprocessing, hence the digits.
+        backbone = TimmBackbone("resnet50", "random", mean=(0.48502, 0.45796, 0.40760), std=(0.229, 0.224, 0.225))
+        _move_strides_to_first_convolution(backbone)
+    else:
+        backbone = TimmBackbone(name, weights if weights == "hub" else "random")
+    if weights not in ("hub", "random"):
+        _load_weights(backbone, Path(weights))
+        backbone.pretrained = True
+    return backbone
+
+
+def _move_strides_to_first_convolution(backbone: nn.Module) -> None:
+    for block in backbone.modules():
+        first, second = getattr(block, "conv1", None), getattr(block, "conv2", None)
+        if isinstance(first, nn.Conv2d) and isinstance(second, nn.Conv2d):
+            first.stride, second.stride = second.stride, (1, 1)
+
+
+def _load_weights(backbone: nn.Module, path: Path) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    if not path.is_file():
+        raise ConfigError(f"there is no weights file {path}: give --weights FILE.safetensors, hub or random")
+    try:
+        state = load_file(path)
+    except SafetensorError as error:
+        raise ConfigError(f"{path} is not a safetensors file ({error}): convert the weights first") from error
+    module = backbone.model if isinstance(backbone, TimmBackbone) else backbone
+    state = {key: value.float() if value.is_floating_point() else value for key, value in state.items()}
+    try:
+        missing, _ = module.load_state_dict(state, strict=False)
+    except RuntimeError as error:
+        raise ConfigError(
+            f"the weights in {path} have other shapes than the backbone's: is it another model?"
+        ) from error
+    missing = [key for key in missing if not key.endswith("num_batches_tracked")]
+    if missing:
+        raise ConfigError(
+            f"{path} lacks {len(missing)} weights of the backbone, first {missing[0]}: is it another model?"
+        )

@@ -73,7 +73,7 @@ def bottleneck(in_features: int, width: int, *, dropout: float = 0.5) -> nn.Sequ
 
 def head(width: int, n_classes: int, *, dropout: float = 0.5) -> nn.Sequential:
     """A classifier of two layers, as f and f' both are."""
-    layers = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Dropout(dropout), nn.Linear(width, n_classes))
+    layers = nn.Sequential(nn.Linear(width, width), nn.ReLU(), Dropout(dropout), nn.Linear(width, n_classes))
     for layer in (layers[0], layers[3]):
         nn.init.normal_(cast(Tensor, layer.weight), 0, _HEAD_STD * math.sqrt(_HEAD_FAN_IN / width))
         nn.init.zeros_(cast(Tensor, layer.bias))
@@ -172,20 +172,28 @@ class MLP(Backbone):
 
 
 class SmallCNN(Backbone):
-    """For small images (up to 64 pixels or so): three convolutions, each halving the side, then averaged 2 × 2."""
+    """For small images (up to 64 pixels or so): three convolutions, the first two each halving the side."""
 
-    def __init__(self, channels: Sequence[int] = (32, 64, 128)) -> None:
+    def __init__(self, channels: tuple[int, int, int] = (16, 32, 64)) -> None:
         super().__init__()
-        layers: list[nn.Module] = []
-        for n_in, n_out in zip((3, *channels), channels, strict=False):
-            layers += [nn.Conv2d(n_in, n_out, 3, padding=1, bias=False), nn.BatchNorm2d(n_out), nn.ReLU()]
-            layers += [nn.MaxPool2d(2, ceil_mode=True)]
-        self.layers = nn.Sequential(*layers)
-        self.out_features = 4 * channels[-1]
+        first, second, third = channels
+        self.layers = nn.Sequential(
+            *_convolution(3, first),
+            nn.MaxPool2d(2, ceil_mode=True),
+            *_convolution(first, second),
+            nn.MaxPool2d(2, ceil_mode=True),
+            *_convolution(second, third),
+            nn.AdaptiveAvgPool2d(2),
+            nn.Flatten(),
+        )
+        self.out_features = 4 * third
 
     def forward(self, x: Tensor) -> Tensor:
-        maps = self.layers(x - 0.5)
-        return nn.functional.adaptive_avg_pool2d(maps, 2).flatten(1)
+        return cast(Tensor, self.layers(x - 0.5))
+
+
+def _convolution(n_in: int, n_out: int) -> list[nn.Module]:
+    return [nn.Conv2d(n_in, n_out, 3, padding=1, bias=False), nn.BatchNorm2d(n_out), nn.ReLU()]
 
 
 class TimmBackbone(Backbone):

@@ -31,7 +31,7 @@ from robustda.run import Metrics, RunFolder, load_tensors, save_tensors
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["fit", "load", "predict_proba", "prediction_table", "read_domain"]
+__all__ = ["fit", "load", "predict_proba", "predict_table", "prediction_table"]
 
 _SMALL = 64  # images of up to this many pixels are used at their own size, with small networks
 _FULL = 256
@@ -240,9 +240,10 @@ class _Run:
         folder.finish()
 
 
-def load(path: str | os.PathLike[str]) -> Method:
+def load(path: str | os.PathLike[str], *, device: str = "auto") -> Method:
     """The fitted method that a run folder holds. Reads JSON and safetensors only: nothing in it is executed."""
     path = Path(path)
+    place_at = Runtime(device=device).torch_device()
     if not (path / "model.json").is_file():
         raise RunError(f"{path} holds no finished run: give the --out folder of a fit that has ended")
     try:
@@ -255,14 +256,30 @@ def load(path: str | os.PathLike[str]) -> Method:
         method.summary_ = json.loads((path / "summary.json").read_text())
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise RunError(f"the model in {path} cannot be read ({error}): run fit again") from error
+    place(network, place_at, bfloat16=False)
     method.network_ = network.eval()
     _load_tables(method, path)
     return method
 
 
-def predict_proba(method: Method, x: Domain | np.ndarray | str | os.PathLike[str], **decoding: Any) -> np.ndarray:
-    """Probabilities for the examples of `x`; see `Method.predict_proba`."""
-    domain = read_domain(x)
+def predict_proba(method: Method, x: Domain | np.ndarray | str | os.PathLike[str]) -> np.ndarray:
+    """Probabilities for the examples of `x`; see `Method.predict_proba`. An unreadable image is an error."""
+    domain = x if isinstance(x, Domain) else _read(x)
+    return _predict(method, domain, strict=True)[1]
+
+
+def predict_table(method: Method, domain: Domain, *, probabilities: bool = False, **decoding: Any) -> pd.DataFrame:
+    """The predictions as a table: id, prediction, its probability, the label if there is one, all probabilities."""
+    domain, found = _predict(method, domain, **decoding)
+    table = prediction_table(domain, method.classes_, found)
+    if probabilities:
+        for number, name in enumerate(method.classes_):
+            table[f"p({name})"] = found[:, number]
+    return table
+
+
+def _predict(method: Method, domain: Domain, **decoding: Any) -> tuple[Domain, np.ndarray]:
+    """The domain as it was read, without unreadable images, and its probabilities."""
     network = method.network_
     if domain.kind != ("images" if method.image_size_ else "vectors"):
         raise DataError(f"the model was trained on {'images' if method.image_size_ else 'vectors'}, not {domain.kind}")
@@ -273,13 +290,10 @@ def predict_proba(method: Method, x: Domain | np.ndarray | str | os.PathLike[str
         raise DataError(f"the model was trained on vectors of {width[0]} features, but these have {domain.shape[0]}")
     inputs = Inputs(domain, device, crop=_view(method, method.image_size_)[1])
     network.eval()
-    return torch.softmax(forward_all(network, inputs), dim=1).cpu().numpy()
+    return domain, torch.softmax(forward_all(network, inputs), dim=1).cpu().numpy()
 
 
-def read_domain(x: Domain | np.ndarray | str | os.PathLike[str]) -> Domain:
-    """Whatever holds examples, as a Domain."""
-    if isinstance(x, Domain):
-        return x
+def _read(x: np.ndarray | str | os.PathLike[str]) -> Domain:
     return Domain.read(os.fspath(x)) if isinstance(x, str | os.PathLike) else Domain.from_arrays(x)
 
 

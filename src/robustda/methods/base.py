@@ -24,8 +24,6 @@ from robustda.nets import Backbone, Classifier, Pixels, create_backbone
 if TYPE_CHECKING:
     from os import PathLike
 
-    import pandas as pd
-
     from robustda.data.batches import Inputs
     from robustda.data.domain import Domain
 
@@ -126,8 +124,8 @@ class Fitted:
     """The class names, in the order of the columns of `predict_proba`."""
     network_: Classifier
     """The network that predicts."""
-    history_: pd.DataFrame
-    """What was logged: phase, step, metric, value."""
+    history_: Any
+    """What was logged, as a DataFrame: phase, step, metric, value."""
     summary_: dict[str, Any]
     """What `summary.json` holds."""
     trust_: np.ndarray

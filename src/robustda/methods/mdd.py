@@ -28,12 +28,13 @@ class AdversarialMethod(Method):
     ----------
     alpha: weight of the source's disparity, α = exp ρ; at least 1.
     beta: the reversed gradient that reaches the representation is scaled by β.
-    beta_rise: β rises to its full value as 2/(1 + e^(−i/beta_rise)) − 1 with the iteration i; 0 means from the start.
+    beta_rise: β rises to its full value as 2/(1 + e^(−p/beta_rise)) − 1 with the progress p, from 0 to 1, of the run;
+        0 means from the start. The default is the authors' schedule in iterations, for a run of their 10,000.
     """
 
     alpha: float = 4.0
     beta: float = 0.1
-    beta_rise: float = 1000.0
+    beta_rise: float = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,11 +44,11 @@ class AdversarialMethod(Method):
         backbone = self.make_backbone(example_shape, pretrained)
         return Adversarial(backbone, n_classes, self.width, dropout=self.dropout)
 
-    def reversal(self, steps: int) -> Schedule:
+    def reversal(self) -> Schedule:
         """β as a function of progress."""
         if self.beta_rise == 0:
             return lambda progress: self.beta
-        return lambda progress: self.beta * (2 * torch.sigmoid(progress * steps / self.beta_rise) - 1)
+        return lambda progress: self.beta * (2 * torch.sigmoid(progress / self.beta_rise) - 1)
 
 
 @register("mdd")
@@ -64,7 +65,7 @@ class MDD(AdversarialMethod):
     def adapt(self, task: Task) -> Phase:
         """The only phase: source risk and discrepancy together."""
         network = self.network(task.source.example_shape, task.n_classes)
-        reversal = self.reversal(self.steps)
+        reversal = self.reversal()
 
         def loss(batch: Batch, progress: Tensor) -> dict[str, Tensor]:
             play = Play.of(network, batch, reversal(progress))

@@ -149,7 +149,7 @@ class RDA(AdversarialMethod):
     def adapt(self, task: Task) -> Phase:
         """Stage 2: source risk and proxy margin discrepancy together, on the trusted examples (eq. 17)."""
         network = self.network(task.source.example_shape, task.n_classes)
-        reversal, share = self.reversal(self.steps), self.share()
+        reversal, share = self.reversal(), self.share()
 
         def loss(batch: Batch, progress: Tensor) -> dict[str, Tensor]:
             play = Play.of(network, batch, reversal(progress))

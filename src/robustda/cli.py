@@ -1,0 +1,348 @@
+"""The command line: ``robustda fit | predict | corrupt | methods | demo``.
+
+Every option of a method is an option here, and a key in ``--config file.yaml``; ``--print_config`` writes such a file.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from robustda._version import __version__
+from robustda.errors import ConfigError, RobustDAError, RobustDAWarning
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser
+
+    from robustda.data.domain import Domain
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code: 0 well, 2 a mistake that the user can mend, 130 interrupted."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    warnings.showwarning = _show_warning
+    try:
+        if not given or given[0] in ("-h", "--help"):
+            print(_overview())
+            return 0
+        if given[0] == "--version":
+            print(f"robustda {__version__}")
+            return 0
+        if given[0] not in _COMMANDS:
+            from difflib import get_close_matches
+
+            close = get_close_matches(given[0], _COMMANDS, 1)
+            hint = f"did you mean {close[0]}?" if close else f"choose one of {', '.join(_COMMANDS)}"
+            raise ConfigError(f"there is no command {given[0]!r}: {hint}")
+        return _COMMANDS[given[0]](given[1:])
+    except RobustDAError as error:
+        print(f"robustda: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("robustda: interrupted; the same command with --out takes it up again", file=sys.stderr)
+        return 130
+
+
+def _fit(arguments: list[str]) -> int:
+    """Learn from a noisy labelled source and an unlabelled target."""
+    from robustda.engine import Runtime
+    from robustda.methods import create_method, method_names
+    from robustda.methods.base import method_class
+    from robustda.methods.options import options
+
+    # The options depend on the method, so that is looked for first, on the command line and then in the config file.
+    name = _early(arguments, "method") or "rda"
+    kind = method_class(name)
+    preset = _early(arguments, kind.presets[0]) if kind.presets else None
+    if kind.presets and preset is not None and preset not in kind.presets[1]:
+        raise ConfigError(f"{kind.presets[0]} is {preset!r}: choose one of {', '.join(kind.presets[1])}")
+    parser = _parser("fit", _fit.__doc__)
+    parser.add_argument("--config", action="config", help="a YAML file with any of these options")
+    parser.add_argument("--method", type=str, default=name, help=f"one of {', '.join(method_names())}")
+    parser.add_argument("--source", type=str, required=True, help="labelled data: folder, .csv, .parquet or .npz")
+    parser.add_argument("--target", type=str, required=True, help="unlabelled data of the same kind")
+    parser.add_argument("--out", type=str, required=True, help="run folder; a stopped run in it is resumed")
+    parser.add_argument("--label", type=str, default="label", help="the label column of a table")
+    parser.add_argument("--path_column", type=str | None, default=None, help="the column of image paths in a table")
+    parser.add_argument("--id_column", type=str | None, default=None, help="the column of ids in a table")
+    target_labels = Literal["auto", "ignore"]
+    parser.add_argument("--target_labels", type=target_labels, default="auto", help="labels of the target: for scoring")
+    parser.add_argument("--strict", type=bool, default=False, help="make unreadable images an error")
+    parser.add_argument("--cache_dir", type=str | None, default=None, help="where decoded images are kept")
+    method_options, runtime_options = options(kind, preset), options(Runtime)
+    for option in [*method_options, *runtime_options]:
+        parser.add_argument(f"--{option.name}", type=option.type, default=option.default, help=option.help)
+    chosen = parser.parse_args(arguments)
+
+    method = create_method(name, **{option.name: chosen[option.name] for option in method_options})
+    columns = {"label": chosen.label, "path_column": chosen.path_column, "id_column": chosen.id_column}
+    source = _read(chosen.source, labels="required", **columns)
+    target = _read(chosen.target, labels=chosen.target_labels, **columns)
+    method.fit(
+        source,
+        target,
+        out=chosen.out,
+        cache_dir=chosen.cache_dir,
+        strict=chosen.strict,
+        **{option.name: chosen[option.name] for option in runtime_options},
+    )
+    _print_outcome(method.summary_, Path(chosen.out))
+    return 0
+
+
+def _predict(arguments: list[str]) -> int:
+    """Predict with the model of a run folder."""
+    from robustda.train import load, predict_table
+
+    parser = _parser("predict", _predict.__doc__)
+    parser.add_argument("run", type=str, help="the --out folder of a fit")
+    parser.add_argument("data", type=str, help="what to predict: folder, .csv, .parquet or .npz")
+    parser.add_argument("--out", type=str, required=True, help="where to write: .csv or .parquet")
+    parser.add_argument("--probabilities", type=bool, default=False, help="a column for each class")
+    parser.add_argument("--label", type=str, default="label", help="the label column of a table, if it has one")
+    parser.add_argument("--path_column", type=str | None, default=None, help="the column of image paths in a table")
+    parser.add_argument("--id_column", type=str | None, default=None, help="the column of ids in a table")
+    parser.add_argument("--strict", type=bool, default=False, help="make unreadable images an error")
+    parser.add_argument("--cache_dir", type=str | None, default=None, help="where decoded images are kept")
+    parser.add_argument("--device", type=str, default="auto", help="cpu, cuda, ...")
+    chosen = parser.parse_args(arguments)
+    out = Path(chosen.out)
+    if out.suffix not in (".csv", ".parquet"):
+        raise ConfigError(f"cannot tell the format of {out}: end the name with .csv or .parquet")
+    method = load(chosen.run, device=chosen.device)
+    columns = {"label": chosen.label, "path_column": chosen.path_column, "id_column": chosen.id_column}
+    domain = _read(chosen.data, labels="auto", **columns)
+    table = predict_table(
+        method,
+        domain,
+        probabilities=chosen.probabilities,
+        cache_dir=chosen.cache_dir,
+        strict=chosen.strict,
+        progress=True,
+    )
+    _write_table(table, out)
+    print(f"{len(table):,} predictions written to {out}")
+    if "label" in table:
+        known = table["label"].notna()
+        right = (table["prediction"].astype(str) == table["label"].astype(str))[known].mean()
+        print(f"{right:.1%} of {known.sum():,} labelled ones agree with their label")
+    return 0
+
+
+def _corrupt(arguments: list[str]) -> int:
+    """Write a copy of a data set with noise put in, and a record of what was done."""
+    from robustda.noise import corrupt, corrupt_folder
+
+    parser = _parser("corrupt", _corrupt.__doc__)
+    parser.add_argument("data", type=str, help="folder, .csv, .parquet or .npz")
+    parser.add_argument("--out", type=str, required=True, help="where the noisy copy goes")
+    parser.add_argument("--kind", type=Literal["label", "feature", "mixed"], default="mixed", help="what is corrupted")
+    parser.add_argument(
+        "--rate", type=float, default=0.4, help="share of examples to corrupt; mixed gives half to each"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same noise")
+    transition = "symmetric, uniform, pair, or a .csv or .npy file with a matrix of p(given | true)"
+    parser.add_argument("--transition", type=str, default="symmetric", help=transition)
+    parser.add_argument("--blur", type=float, default=8.0, help="sigma of the blur, in pixels of the original image")
+    parser.add_argument("--scale", type=float, default=3.0, help="noise on vectors, in standard deviations")
+    parser.add_argument("--label", type=str, default="label", help="the label column of a table")
+    chosen = parser.parse_args(arguments)
+    data, out = Path(chosen.data), Path(chosen.out)
+    matrix = _transition(chosen.transition)
+    if data.is_dir():
+        record = corrupt_folder(
+            data, out, chosen.kind, chosen.rate, seed=chosen.seed, transition=matrix, blur=chosen.blur, progress=True
+        )
+        noted = out / "noise.csv"
+    else:
+        if out.suffix not in (".npz", ".csv", ".parquet"):
+            raise ConfigError(f"cannot tell the format of {out}: end the name with .npz, .csv or .parquet")
+        domain = _read(data, labels="required", label=chosen.label)
+        noisy, record = corrupt(
+            domain,
+            chosen.kind,
+            chosen.rate,
+            seed=chosen.seed,
+            transition=matrix,
+            blur=chosen.blur,
+            scale=chosen.scale,
+        )
+        _write_domain(noisy, out, chosen.label)
+        noted = out.with_suffix(".noise.csv")
+        record.save(noted)
+    wrong, bad = int(record.wrong_labels.sum()), int(record.corrupted.sum())
+    print(f"{len(record.ids):,} examples: {wrong:,} with a wrong label, {bad:,} with corrupted features → {out}")
+    print(f"what was done is in {noted}")
+    return 0
+
+
+def _methods(arguments: list[str]) -> int:
+    """List the methods, or show one with its options."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from robustda.methods import method_names
+    from robustda.methods.base import Method, method_class
+    from robustda.methods.options import options
+
+    parser = _parser("methods", _methods.__doc__)
+    parser.add_argument("name", type=str | None, nargs="?", default=None, help="a method to show in full")
+    chosen = parser.parse_args(arguments)
+    console = Console()
+    if chosen.name is None:
+        table = Table("method", "what it does", box=None, pad_edge=False)
+        for name in method_names():
+            table.add_row(name, method_class(name).summary)
+        console.print(table)
+        return 0
+    kind = method_class(chosen.name)
+    console.print(f"[bold]{kind.name}[/bold]: {kind.summary}\n{kind.paper}\n", highlight=False)
+    table = Table("option", "default", *(kind.presets[1] if kind.presets else ()), "meaning", box=None, pad_edge=False)
+    for option in options(kind):
+        presets = [str(values[option.name]) if option.name in values else "" for values in _presets(kind)]
+        style = "dim" if option.owner == Method.__name__ else ""
+        table.add_row(f"--{option.name}", str(option.default), *presets, option.help, style=style)
+    console.print(table)
+    return 0
+
+
+def _demo(arguments: list[str]) -> int:
+    """Compare three methods on the embedded task: printed digits with wrong labels, to handwritten ones."""
+    from robustda.demo import run_demo
+
+    parser = _parser("demo", _demo.__doc__)
+    parser.add_argument("--out", type=str, default="runs/demo", help="where the run folders go")
+    parser.add_argument("--seeds", type=int, default=3, help="how many times, each with noise of its own")
+    parser.add_argument("--steps", type=int, default=0, help="training steps of each method (0: the demo's own)")
+    chosen = parser.parse_args(arguments)
+    run_demo(Path(chosen.out), seeds=chosen.seeds, steps=chosen.steps)
+    return 0
+
+
+_COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "fit": _fit,
+    "predict": _predict,
+    "corrupt": _corrupt,
+    "methods": _methods,
+    "demo": _demo,
+}
+
+
+def _overview() -> str:
+    lines = [f"robustda {__version__}: domain adaptation when the source data are noisy", ""]
+    lines += [f"  robustda {name:<9} {command.__doc__}" for name, command in _COMMANDS.items()]
+    return "\n".join([*lines, "", "robustda COMMAND --help shows the options of a command."])
+
+
+def _parser(name: str, description: str | None) -> ArgumentParser:
+    from jsonargparse import ArgumentParser
+
+    class Parser(ArgumentParser):
+        def error(self, message: str, ex: Exception | None = None) -> Any:
+            raise ConfigError(_one_line(message, name))
+
+    return Parser(prog=f"robustda {name}", description=description, exit_on_error=True)
+
+
+def _one_line(message: str, command: str) -> str:
+    text = " ".join(message.split())
+    return f"{text} (robustda {command} --help shows the options)"
+
+
+def _early(arguments: list[str], option: str) -> str | None:
+    """The value of an option before the parser that knows it exists: from the command line, else the config file."""
+    value = _last_given(arguments, f"--{option}")
+    config = _last_given(arguments, "--config")
+    if value is None and config is not None and Path(config).is_file():
+        import yaml
+
+        try:
+            content = yaml.safe_load(Path(config).read_text())
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ConfigError(f"the config file {config} is not YAML: {_one_line(str(error), 'fit')}") from error
+        value = content.get(option) if isinstance(content, dict) else None
+    return value
+
+
+def _last_given(arguments: list[str], option: str) -> str | None:
+    found = None
+    for number, argument in enumerate(arguments):
+        if argument == option and number + 1 < len(arguments):
+            found = arguments[number + 1]
+        elif argument.startswith(f"{option}="):
+            found = argument.partition("=")[2]
+    return found
+
+
+def _read(path: str | Path, **how: Any) -> Domain:
+    from robustda.data.domain import Domain
+
+    return Domain.read(path, **how)
+
+
+def _presets(kind: type) -> list[dict[str, Any]]:
+    presets = getattr(kind, "presets", None)
+    return list(presets[1].values()) if presets else []
+
+
+def _transition(value: str) -> Any:
+    import numpy as np
+
+    if not value.endswith((".csv", ".npy")):
+        return value
+    try:
+        return (
+            np.load(value, allow_pickle=False) if value.endswith(".npy") else np.loadtxt(value, delimiter=",", ndmin=2)
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"the transition matrix {value} cannot be read ({error})") from error
+
+
+def _write_domain(domain: Domain, out: Path, label: str) -> None:
+    import numpy as np
+    import pandas as pd
+
+    if out.suffix == ".npz":
+        domain.save_npz(out)
+        return
+    if domain.kind != "vectors":
+        raise ConfigError(f"images do not go into a table: end {out} with .npz, or give the folder of images")
+    x = np.asarray(domain.x)
+    names = domain.features or tuple(f"x{number}" for number in range(x.shape[1]))
+    table = pd.DataFrame(x, columns=list(names))
+    table.insert(0, "id", domain.ids)
+    table[label] = domain.labels
+    _write_table(table, out)
+
+
+def _write_table(table: Any, out: Path) -> None:
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        temporary = out.with_name(f".{out.name}.part")
+        table.to_csv(temporary, index=False) if out.suffix == ".csv" else table.to_parquet(temporary, index=False)
+        temporary.replace(out)
+    except OSError as error:
+        raise ConfigError(f"cannot write {out} ({error.strerror}): choose another place") from error
+
+
+def _print_outcome(summary: dict[str, Any], out: Path) -> None:
+    if summary["noise_rate"] is not None:
+        kept = f"{summary['kept_share']:.0%} of the source was trusted"
+        print(f"about {summary['noise_rate']:.0%} of the labels look wrong; {kept} ({out / 'trust.csv'})")
+    if summary["target_accuracy"] is not None:
+        print(f"target accuracy {summary['target_accuracy']:.1%} (final iteration)")
+    print(f"{summary['seconds']:.0f} s; everything is in {out}, predictions in {out / 'predictions.csv'}")
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    if issubclass(category, RobustDAWarning):
+        print(f"robustda: warning: {message}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -72,7 +72,10 @@ def compare_trust(record: object, trusted: np.ndarray, ids: np.ndarray) -> dict[
     kept = record.extra.get("kept_by_authors") if hasattr(record, "extra") else None  # type: ignore[attr-defined]
     if kept is not None:
         kept = np.asarray(kept)[rows].astype(int) > 0
-        found |= {"authors_precision": round(float(right[kept].mean()), 4), "authors_share": round(float(kept.mean()), 4)}
+        found |= {
+            "authors_precision": round(float(right[kept].mean()), 4),
+            "authors_share": round(float(kept.mean()), 4),
+        }
     return found
 
 

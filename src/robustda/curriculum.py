@@ -83,7 +83,7 @@ def exam(mean_loss: Tensor, labels: Tensor, keep: Tensor, *, mode: Mode = "class
     """Rank the mean losses and trust the smallest (eq. 8).
 
     In the paper's mode, ``classwise``, the examples of class k are ranked among themselves and the first
-    ``m_k·p_k`` are trusted (rounded, but at least one, so that no class vanishes); γ_k is the last one's loss, and
+    ``⌊m_k·p_k⌋`` are trusted (but at least one, so that no class vanishes); γ_k is the last one's loss, and
     whoever ties with it is trusted too. ``offline`` has one threshold for all classes, at the examples' average p.
     One sort, O(m log m).
     """
@@ -99,7 +99,8 @@ def exam(mean_loss: Tensor, labels: Tensor, keep: Tensor, *, mode: Mode = "class
     starts = torch.cumsum(counts, 0) - counts
     rank = torch.empty(size, dtype=torch.long, device=labels.device)
     rank[order] = torch.arange(size, device=labels.device) - starts[labels[order]]
-    kept = torch.round(counts * keep.to(counts.device)).long().clamp(min=1).minimum(counts)
+    # A product such as 50·.52 may land just below its whole number, and must not lose an example for that.
+    kept = torch.floor(counts * keep.to(counts.device) + 1e-6).long().clamp(min=1).minimum(counts)
     last = order[(starts + kept - 1).clamp(min=0, max=size - 1)]
     gamma = torch.where(kept > 0, mean_loss[last], torch.nan)
     threshold = gamma[labels]

@@ -106,14 +106,18 @@ def _print(console: Any, outcomes: dict[str, list[Outcome]], out: Path, seeds: i
     def mean(field: str) -> float:
         return float(np.mean([getattr(run, field) for run in outcomes["rda"]]))
 
-    console.print(
-        f"\nRDA's curriculum caught {mean('caught'):.0%} of the wrong labels: {mean('precision'):.1%} of what it trusts is "
-        f"labelled right,\nwhere the source was at {mean('source_precision'):.1%}. It was not told how noisy the labels "
-        f"are; it estimated {mean('noise_rate'):.0%}.",
-        highlight=False,
+    lines = (
+        "",
+        f"RDA's curriculum caught {mean('caught'):.0%} of the wrong labels:",
+        f"{mean('precision'):.1%} of what it trusts is labelled right, where the source was at "
+        f"{mean('source_precision'):.1%}.",
+        f"It was not told how noisy the labels are; it estimated {mean('noise_rate'):.0%}.",
+        "",
     )
+    for line in lines:
+        console.print(line, highlight=False)
     folder = _folder(out, "rda", 0, steps)
-    console.print(f"\nThe run folders are in {out}; begin with {folder / 'trust.csv'}", highlight=False, soft_wrap=True)
+    console.print(f"The run folders are in {out}; begin with {folder / 'trust.csv'}", highlight=False, soft_wrap=True)
 
 
 def _folder(out: Path, name: str, seed: int, steps: int) -> Path:

@@ -173,7 +173,7 @@ class Method(Fitted):
     weights: str = "auto"
     width: int = 1024
     dropout: float = 0.5
-    steps: int = 3000
+    steps: int = 2000
     batch_size: int = 32
     learning_rate: float = 0.004
     backbone_rate: float = 0.1

@@ -1,8 +1,10 @@
-"""How noisy are the labels? Estimates from cross-fitted predictions, where no example is judged by a model that saw it.
+"""How noisy are the labels? Estimates from cross-fitted predictions: no example is judged by a model that saw it.
 
-Measured on Office-31 with 40 % label noise, counting confident-learning issues comes within .04 of the truth, while the
-anchor points that the paper points to are off by .15 to .48; so the first is the default and the second is on offer.
-Losses of a network on its own training examples are never used: it has memorised them.
+The predictions come from two plain witnesses, class means and nearest neighbours. Averaging washes noise out of both,
+while a regression fitted to noisy labels keeps much of it. Counting confident-learning issues on their predictions finds
+the overall rate on Office-31 within .02 at 20 and 40 % symmetric noise (`benchmarks/noise_rates.py`), where the anchor
+points that the paper points to are far off; so that is the default, and anchor points are on offer. Losses of a network
+on its own training examples are never used: it has memorised them.
 """
 
 from __future__ import annotations
@@ -24,49 +26,31 @@ __all__ = [
 
 Estimator = Literal["confident", "anchor"]
 
-_LARGEST_FIT = 20_000  # examples that a fold's classifier is trained on at most; more change little and cost much
+_MOST_NEIGHBOURS = 20_000  # examples among which neighbours are sought; more change little, and cost grows with them
 
 
 def cross_fit(
-    features: np.ndarray,
-    labels: np.ndarray,
-    n_classes: int,
-    *,
-    folds: int = 5,
-    inverse_penalty: float = 10.0,
-    seed: int = 0,
+    features: np.ndarray, labels: np.ndarray, n_classes: int, *, folds: int = 5, neighbours: int = 10, seed: int = 0
 ) -> np.ndarray:
-    """Probabilities for every example from a logistic regression that was trained without it.
+    """Probabilities for every example, from others only: the mean of what class means and nearest neighbours say.
 
-    Features are centred and brought to unit length first. Folds are drawn within each class; a class that is absent
-    from a fold's training part gets probability 0 there.
+    Features are centred and brought to unit length. The class means of four folds judge the fifth, by cosine; before
+    that they are taken twice again over the examples that lie nearest to the mean of their own label. The neighbours
+    vote with their labels. Time grows with m² up to 20,000 examples, and linearly beyond.
     """
-    from sklearn.linear_model import LogisticRegression
-
     labels = np.asarray(labels)
-    rng = np.random.default_rng(seed)
-    fold = _stratified_folds(labels, folds, rng)
+    if len(labels) <= max(neighbours, folds):
+        raise DataError("the noise rate cannot be estimated from so few examples: give noise_rate a number")
     x = np.asarray(features, dtype=np.float32)
-    x = x - x.mean(axis=0)
-    x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
-    probabilities = np.zeros((len(labels), n_classes))
-    for number in range(folds):
-        test = fold == number
-        train = np.flatnonzero(~test)
-        if len(train) > _LARGEST_FIT:
-            train = rng.choice(train, _LARGEST_FIT, replace=False)
-        present = np.unique(labels[train])
-        if not test.any():
-            continue
-        if len(present) < 2:
-            raise DataError("the noise rate cannot be estimated from so few examples: give noise_rate a number")
-        model = LogisticRegression(C=inverse_penalty, max_iter=100, tol=1e-3).fit(x[train], labels[train])
-        probabilities[np.ix_(test, present)] = model.predict_proba(x[test])
-    return probabilities
+    x = _unit(x - x.mean(axis=0))
+    rng = np.random.default_rng(seed)
+    return (
+        _by_class_means(x, labels, n_classes, folds, rng) + _by_neighbours(x, labels, n_classes, neighbours, rng)
+    ) / 2
 
 
 def noise_rates(
-    labels: np.ndarray, probabilities: np.ndarray, *, method: Estimator = "confident", prior: float = 10.0
+    labels: np.ndarray, probabilities: np.ndarray, *, method: Estimator = "confident", prior: float = 2.0
 ) -> np.ndarray:
     """For each class, the estimated share of wrong labels among the examples given that label (r_k).
 
@@ -129,6 +113,56 @@ def anchor_transition(probabilities: np.ndarray, *, quantile: float = 1.0) -> np
     totals = rows.sum(axis=1, keepdims=True)
     transition: np.ndarray = np.divide(rows, totals, out=np.full_like(rows, 1 / n_classes), where=totals > 0)
     return transition
+
+
+def _by_class_means(
+    x: np.ndarray, labels: np.ndarray, n_classes: int, folds: int, rng: np.random.Generator, temperature: float = 0.1
+) -> np.ndarray:
+    fold = _stratified_folds(labels, folds, rng)
+    probabilities = np.zeros((len(labels), n_classes))
+    for number in range(folds):
+        train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+        means = _class_means(x[train], labels[train], n_classes)
+        for _ in range(2):
+            near = train[(x[train] @ means.T).argmax(axis=1) == labels[train]]
+            better = _class_means(x[near], labels[near], n_classes)
+            # A class with no example near its own mean keeps the mean it had.
+            means = np.where(np.bincount(labels[near], minlength=n_classes)[:, None] > 0, better, means)
+        scores = (x[test] @ means.T) / temperature
+        scores[:, np.bincount(labels[train], minlength=n_classes) == 0] = -np.inf
+        scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+        probabilities[test] = scores / scores.sum(axis=1, keepdims=True)
+    return probabilities
+
+
+def _by_neighbours(
+    x: np.ndarray, labels: np.ndarray, n_classes: int, neighbours: int, rng: np.random.Generator
+) -> np.ndarray:
+    size = len(labels)
+    pool = np.arange(size) if size <= _MOST_NEIGHBOURS else rng.choice(size, _MOST_NEIGHBOURS, replace=False)
+    place = np.full(size, -1)
+    place[pool] = np.arange(len(pool))
+    probabilities = np.zeros((size, n_classes))
+    for start in range(0, size, 1024):
+        rows = np.arange(start, min(start + 1024, size))
+        similarity = x[rows] @ x[pool].T
+        own = place[rows] >= 0
+        similarity[own, place[rows[own]]] = -np.inf
+        nearest = np.argpartition(similarity, -neighbours, axis=1)[:, -neighbours:]
+        np.add.at(probabilities, (rows[:, None], labels[pool[nearest]]), 1 / neighbours)
+    return probabilities
+
+
+def _class_means(x: np.ndarray, labels: np.ndarray, n_classes: int) -> np.ndarray:
+    sums = np.zeros((n_classes, x.shape[1]), dtype=np.float32)
+    np.add.at(sums, labels, x)
+    return _unit(sums)
+
+
+def _unit(x: np.ndarray) -> np.ndarray:
+    length: np.ndarray = np.linalg.norm(x, axis=-1, keepdims=True)
+    scaled: np.ndarray = x / np.maximum(length, 1e-12)
+    return scaled
 
 
 def _stratified_folds(labels: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:

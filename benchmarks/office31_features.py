@@ -35,6 +35,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=TASKS)
     parser.add_argument("--rows", nargs="+", default=list(ROWS))
     parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time, each with two threads")
     parser.add_argument("--out", type=Path, default=Path("runs/office31_features"))
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -42,7 +43,7 @@ def main() -> None:
     if arguments.one:
         run_one(**json.loads(arguments.one))
         return
-    shared = {"kind": arguments.kind, "rate": arguments.rate, "steps": arguments.steps}
+    shared = {"kind": arguments.kind, "rate": arguments.rate, "steps": arguments.steps, "device": arguments.device}
     cells = [
         {"row": row, "task": task, "seed": seed, "out": str(arguments.out), **shared}
         for seed in arguments.seeds
@@ -58,11 +59,14 @@ def in_own_process(cell: dict[str, object]) -> None:
     """Each run in a process of its own: the threads of one must not wait for those of another."""
     if summary_file(cell).exists():
         return
+    if cell["device"] != "cpu":
+        run_one(**cell)  # type: ignore[arg-type]
+        return
     environment = os.environ | {"OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"}
     subprocess.run([sys.executable, __file__, "--one", json.dumps(cell)], env=environment, check=True)
 
 
-def run_one(row: str, task: str, seed: int, kind: str, rate: float, steps: int, out: str) -> None:
+def run_one(row: str, task: str, seed: int, kind: str, rate: float, steps: int, device: str, out: str) -> None:
     from robustda.data.catalog import office31_draw, office31_features, parse_task
     from robustda.methods import create_method
 
@@ -74,7 +78,7 @@ def run_one(row: str, task: str, seed: int, kind: str, rate: float, steps: int, 
         settings["noise_rate"] = rate  # type: ignore[assignment]
     method = create_method(str(settings.pop("method")), seed=seed, steps=steps, **settings)
     folder = summary_file(locals()).parent
-    method.fit(source, office31_features(root, target_name), out=folder, device="cpu", threads=2, tensorboard=False)
+    method.fit(source, office31_features(root, target_name), out=folder, device=device, threads=2, tensorboard=False)
     (folder / "model.safetensors").unlink()  # a table needs only the numbers
 
 

@@ -55,6 +55,7 @@ def main() -> None:
                 began = time.perf_counter()
                 method.fit(source, target, precision=arguments.precision)
                 result = {"task": task, "device": device, **method.summary_, "settings": settings}
+                result["curve"] = method.history_.query('metric == "target_accuracy"').value.round(4).tolist()
                 result["wall_seconds"] = round(time.perf_counter() - began, 1)
                 if name == "rda" and not method.del_ocl:
                     result |= compare_trust(record, method.trust_ > 0, source.ids)

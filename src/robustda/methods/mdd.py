@@ -28,13 +28,12 @@ class AdversarialMethod(Method):
     ----------
     alpha: weight of the source's disparity, α = exp ρ; at least 1.
     beta: the reversed gradient that reaches the representation is scaled by β.
-    beta_rise: β rises to its full value as 2/(1 + e^(−p/beta_rise)) − 1 with the progress p, from 0 to 1, of the run;
-        0 means from the start. The default is the authors' schedule in iterations, for a run of their 10,000.
+    beta_rise: β rises to its full value as 2/(1 + e^(−i/beta_rise)) − 1 with the iteration i; 0 means from the start.
     """
 
     alpha: float = 4.0
     beta: float = 0.1
-    beta_rise: float = 0.1
+    beta_rise: float = 1000.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,7 +47,7 @@ class AdversarialMethod(Method):
         """β as a function of progress."""
         if self.beta_rise == 0:
             return lambda progress: self.beta
-        return lambda progress: self.beta * (2 * torch.sigmoid(progress / self.beta_rise) - 1)
+        return lambda progress: self.beta * (2 * torch.sigmoid(progress * self.steps / self.beta_rise) - 1)
 
 
 @register("mdd")

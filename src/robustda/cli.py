@@ -5,9 +5,11 @@ Every option of a method is an option here, and a key in ``--config file.yaml``;
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,27 +27,30 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0 well, 2 a mistake that the user can mend, 130 interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    warnings.showwarning = _show_warning
     try:
-        if not given or given[0] in ("-h", "--help"):
-            print(_overview())
-            return 0
-        if given[0] == "--version":
-            print(f"robustda {__version__}")
-            return 0
-        if given[0] not in _COMMANDS:
-            from difflib import get_close_matches
-
-            close = get_close_matches(given[0], _COMMANDS, 1)
-            hint = f"did you mean {close[0]}?" if close else f"choose one of {', '.join(_COMMANDS)}"
-            raise ConfigError(f"there is no command {given[0]!r}: {hint}")
-        return _COMMANDS[given[0]](given[1:])
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            return _run(given)
     except RobustDAError as error:
         print(f"robustda: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("robustda: interrupted; the same command with --out takes it up again", file=sys.stderr)
         return 130
+
+
+def _run(given: list[str]) -> int:
+    if not given or given[0] in ("-h", "--help"):
+        print(_overview())
+        return 0
+    if given[0] == "--version":
+        print(f"robustda {__version__}")
+        return 0
+    if given[0] not in _COMMANDS:
+        close = get_close_matches(given[0], _COMMANDS, 1)
+        hint = f"did you mean {close[0]}?" if close else f"choose one of {', '.join(_COMMANDS)}"
+        raise ConfigError(f"there is no command {given[0]!r}: {hint}")
+    return _COMMANDS[given[0]](given[1:])
 
 
 def _fit(arguments: list[str]) -> int:
@@ -72,11 +77,14 @@ def _fit(arguments: list[str]) -> int:
     parser.add_argument("--id_column", type=str | None, default=None, help="the column of ids in a table")
     target_labels = Literal["auto", "ignore"]
     parser.add_argument("--target_labels", type=target_labels, default="auto", help="labels of the target: for scoring")
-    parser.add_argument("--strict", type=bool, default=False, help="make unreadable images an error")
+    _add_switch(parser, "strict", False, "make unreadable images an error")
     parser.add_argument("--cache_dir", type=str | None, default=None, help="where decoded images are kept")
     method_options, runtime_options = options(kind, preset), options(Runtime)
     for option in [*method_options, *runtime_options]:
-        parser.add_argument(f"--{option.name}", type=option.type, default=option.default, help=option.help)
+        if option.type is bool:
+            _add_switch(parser, option.name, option.default, option.help)
+        else:
+            parser.add_argument(f"--{option.name}", type=option.type, default=option.default, help=option.help)
     chosen = parser.parse_args(arguments)
 
     method = create_method(name, **{option.name: chosen[option.name] for option in method_options})
@@ -103,11 +111,11 @@ def _predict(arguments: list[str]) -> int:
     parser.add_argument("run", type=str, help="the --out folder of a fit")
     parser.add_argument("data", type=str, help="what to predict: folder, .csv, .parquet or .npz")
     parser.add_argument("--out", type=str, required=True, help="where to write: .csv or .parquet")
-    parser.add_argument("--probabilities", type=bool, default=False, help="a column for each class")
+    _add_switch(parser, "probabilities", False, "a column for each class")
     parser.add_argument("--label", type=str, default="label", help="the label column of a table, if it has one")
     parser.add_argument("--path_column", type=str | None, default=None, help="the column of image paths in a table")
     parser.add_argument("--id_column", type=str | None, default=None, help="the column of ids in a table")
-    parser.add_argument("--strict", type=bool, default=False, help="make unreadable images an error")
+    _add_switch(parser, "strict", False, "make unreadable images an error")
     parser.add_argument("--cache_dir", type=str | None, default=None, help="where decoded images are kept")
     parser.add_argument("--device", type=str, default="auto", help="cpu, cuda, ...")
     chosen = parser.parse_args(arguments)
@@ -163,6 +171,7 @@ def _corrupt(arguments: list[str]) -> int:
         if out.suffix not in (".npz", ".csv", ".parquet"):
             raise ConfigError(f"cannot tell the format of {out}: end the name with .npz, .csv or .parquet")
         domain = _read(data, labels="required", label=chosen.label)
+        _check_writable(domain, out)
         noisy, record = corrupt(
             domain,
             chosen.kind,
@@ -175,7 +184,7 @@ def _corrupt(arguments: list[str]) -> int:
         _write_domain(noisy, out, chosen.label)
         noted = out.with_suffix(".noise.csv")
         record.save(noted)
-    wrong, bad = int(record.wrong_labels.sum()), int(record.corrupted.sum())
+    wrong, bad = int(record.wrong_labels.sum()), int(record.corrupted_features.sum())
     print(f"{len(record.ids):,} examples: {wrong:,} with a wrong label, {bad:,} with corrupted features → {out}")
     print(f"what was done is in {noted}")
     return 0
@@ -244,14 +253,32 @@ def _parser(name: str, description: str | None) -> ArgumentParser:
 
     class Parser(ArgumentParser):
         def error(self, message: str, ex: Exception | None = None) -> Any:
-            raise ConfigError(_one_line(message, name))
+            known = [action.dest for action in self._actions]
+            raise ConfigError(_one_line(message, name, known))
 
-    return Parser(prog=f"robustda {name}", description=description, exit_on_error=True)
+    # Without abbreviations, since `_early` would not see --meth, nor --var and the preset that it names.
+    return Parser(prog=f"robustda {name}", description=description, exit_on_error=True, allow_abbrev=False)
 
 
-def _one_line(message: str, command: str) -> str:
+_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "list": "a list of them"}
+
+
+def _add_switch(parser: ArgumentParser, name: str, default: bool, help: str) -> None:
+    """An option that is on when it stands alone, and may be given true or false."""
+    parser.add_argument(f"--{name}", type=bool, default=default, nargs="?", const=True, help=help)
+
+
+def _one_line(message: str, command: str, known: Sequence[str] = ()) -> str:
+    """What the parser has to say, in everyday words, with the option that may have been meant."""
     text = " ".join(message.split())
-    return f"{text} (robustda {command} --help shows the options)"
+    if wrong := re.search(r'Parser key "(\w+)": .*value: (.*)$', text):
+        kinds = re.findall(r"Expected an? (?:<class '(\w+)'>|typing\.Literal\[(.*?)\])", text)
+        wanted = [_KINDS.get(kind, kind) or "one of " * ("," in some) + some.replace("'", "") for kind, some in kinds]
+        text = f"{wrong[1]} is {wrong[2]!r}: give {' or '.join(wanted)}" if wanted else text
+    unknown = re.search(r"unrecognized arguments: --([\w-]+)|Option '([\w-]+)'", text)
+    close = get_close_matches(unknown[1] or unknown[2], known, 1) if unknown else []
+    hint = f"did you mean {close[0]}? " if close else ""
+    return f"{text} ({hint}robustda {command} --help shows the options)"
 
 
 def _early(arguments: list[str], option: str) -> str | None:
@@ -266,7 +293,7 @@ def _early(arguments: list[str], option: str) -> str | None:
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise ConfigError(f"the config file {config} is not YAML: {_one_line(str(error), 'fit')}") from error
         value = content.get(option) if isinstance(content, dict) else None
-    return value
+    return None if value is None else str(value)
 
 
 def _last_given(arguments: list[str], option: str) -> str | None:
@@ -300,7 +327,18 @@ def _transition(value: str) -> Any:
             np.load(value, allow_pickle=False) if value.endswith(".npy") else np.loadtxt(value, delimiter=",", ndmin=2)
         )
     except (OSError, ValueError) as error:
-        raise ConfigError(f"the transition matrix {value} cannot be read ({error})") from error
+        raise ConfigError(
+            f"the transition matrix {value} cannot be read ({error}): give a file with K rows of K numbers"
+        ) from error
+
+
+def _check_writable(domain: Domain, out: Path) -> None:
+    import numpy as np
+
+    if not isinstance(domain.x, np.ndarray):
+        raise ConfigError(f"{domain.name} lists image files: give a folder of images, with one sub-folder a class")
+    if domain.kind == "images" and out.suffix != ".npz":
+        raise ConfigError(f"images do not go into a table: end {out} with .npz")
 
 
 def _write_domain(domain: Domain, out: Path, label: str) -> None:
@@ -310,8 +348,6 @@ def _write_domain(domain: Domain, out: Path, label: str) -> None:
     if out.suffix == ".npz":
         domain.save_npz(out)
         return
-    if domain.kind != "vectors":
-        raise ConfigError(f"images do not go into a table: end {out} with .npz, or give the folder of images")
     x = np.asarray(domain.x)
     names = domain.features or tuple(f"x{number}" for number in range(x.shape[1]))
     table = pd.DataFrame(x, columns=list(names))

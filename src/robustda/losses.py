@@ -97,7 +97,7 @@ def proxy_mask(losses: Tensor, share: Tensor) -> Tensor:
     """
     ranks = torch.argsort(torch.argsort(losses.detach(), stable=True), stable=True)
     # In float32 a product such as .7·10 may land just above a whole number, and its ceiling would be one too many.
-    count = torch.ceil(share * len(losses) - 1e-4).clamp(min=1)
+    count = torch.ceil(share * len(losses) - 1e-6 * len(losses)).clamp(min=1)
     return (ranks < count).to(losses.dtype)
 
 
@@ -107,8 +107,9 @@ def log_one_minus_softmax(logits: Tensor, labels: Tensor) -> Tensor:
     It is the log of the other classes' share, Σ_{j≠label} e^{z_j} / Σ_j e^{z_j}, and is computed as just that: no
     subtraction from one, so neither the value nor the gradient is ever infinite.
     """
-    others = logits.scatter(1, labels[:, None], float("-inf"))
-    return torch.logsumexp(others, dim=1) - torch.logsumexp(logits, dim=1)
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    others = wide.scatter(1, labels[:, None], float("-inf"))
+    return (torch.logsumexp(others, dim=1) - torch.logsumexp(wide, dim=1)).to(logits.dtype)
 
 
 def entropy(logits: Tensor) -> Tensor:

@@ -95,7 +95,7 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu":
             return nn.functional.dropout(x, self.p)
-        dropped = round(256 * self.p)
+        dropped = min(255, round(256 * self.p))
         # random_() leaves the top bit of an int64 at zero, so its last byte (on either end) is not used.
         draws = torch.empty(-(-x.numel() // 6), dtype=torch.int64).random_().view(torch.uint8).view(-1, 8)[:, 1:7]
         kept = draws.reshape(-1)[: x.numel()].view(x.shape) >= dropped
@@ -107,20 +107,18 @@ class Dropout(nn.Module):
 
 def reverse_gradient(x: Tensor, scale: Tensor | float = 1.0) -> Tensor:
     """The identity, whose gradient is multiplied by −scale. `scale` may be a tensor that follows a schedule."""
-    scale = torch.as_tensor(scale, dtype=x.dtype, device=x.device)
     return cast(Tensor, _ReverseGradient.apply(x, scale))
 
 
 class _ReverseGradient(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, scale: Tensor) -> Tensor:
-        ctx.save_for_backward(scale)
+    def forward(ctx: Any, x: Tensor, scale: Tensor | float) -> Tensor:
+        ctx.scale = scale  # a number stays one: making a tensor of it here would copy to the device in every step
         return x.view_as(x)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        (scale,) = ctx.saved_tensors
-        return -scale * gradients[0], None
+        return -ctx.scale * gradients[0], None
 
 
 class Backbone(nn.Module):
@@ -219,7 +217,7 @@ class TimmBackbone(Backbone):
                 f"the weights of {name} could not be fetched ({type(error).__name__}): give a local file with "
                 "--weights FILE.safetensors, or start from random ones with --weights random"
             ) from error
-        self.out_features = int(cast(int, self.model.num_features))
+        self.out_features = int(cast(int, getattr(self.model, "head_hidden_size", None) or self.model.num_features))
         config = cast(dict[str, Any], self.model.pretrained_cfg)
         for key, given in (("mean", mean), ("std", std)):
             self.register_buffer(key, torch.tensor(given or config[key]).view(1, 3, 1, 1))
@@ -239,11 +237,17 @@ def create_backbone(name: str, input_shape: Sequence[int], weights: str = "hub")
     if len(input_shape) == 1:
         if name not in ("identity", "mlp"):
             raise ConfigError(f"backbone {name!r} is for images, but the data are vectors: use identity or mlp")
-        return Identity(input_shape[0]) if name == "identity" else MLP(input_shape[0])
+        if name == "identity" and weights not in ("hub", "random"):
+            raise ConfigError("backbone 'identity' has no weights to load: leave --weights out, or use mlp")
+        backbone: Backbone = Identity(input_shape[0]) if name == "identity" else MLP(input_shape[0])
+        if weights not in ("hub", "random"):
+            _load_weights(backbone, Path(weights))
+            backbone.pretrained = True
+        return backbone
     if name in ("identity", "mlp"):
         raise ConfigError(f"backbone {name!r} is for vectors, but the data are images: use small_cnn or a timm name")
     if name == "small_cnn":
-        backbone: Backbone = SmallCNN()
+        backbone = SmallCNN()
     elif name == "resnet50_v1":
         if weights == "hub":
             raise ConfigError(

@@ -28,7 +28,15 @@ from torch import Tensor
 from robustda._version import __version__
 from robustda.errors import RobustDAWarning, RunError
 
-__all__ = ["Checkpoint", "RunFolder", "environment"]
+__all__ = [
+    "Checkpoint",
+    "Metrics",
+    "RunFolder",
+    "environment",
+    "load_tensors",
+    "save_tensors",
+    "write_whole",
+]
 
 Checkpoint = tuple[dict[str, Tensor], dict[str, Any]]
 
@@ -45,7 +53,11 @@ class RunFolder:
             raise RunError(
                 f"cannot write to the run folder {self.path} ({error.strerror}): choose another --out"
             ) from error
-        self._check_config(json.loads(json.dumps(config)))
+        try:
+            self._check_config(json.loads(json.dumps(config)))
+        except BaseException:
+            self.close()  # the traceback may live on and would hold the lock with it
+            raise
 
     @property
     def done(self) -> bool:
@@ -79,11 +91,12 @@ class RunFolder:
         temporary.mkdir()
         digest = save_tensors(temporary / "state.safetensors", tensors)
         write_whole(temporary / "state.json", json.dumps(note | {"digest": digest}).encode())
+        _sync(temporary)
         final = save_tensors_here / name
         if final.exists():  # a damaged one that a resumed run has now made anew
             shutil.rmtree(final)
         os.replace(temporary, final)
-        _sync_folder(save_tensors_here)
+        _sync(save_tensors_here)
         for old in self._checkpoints()[:-2]:
             shutil.rmtree(old, ignore_errors=True)
 
@@ -99,6 +112,7 @@ class RunFolder:
                 import warnings
 
                 warnings.warn(f"the checkpoint {path} is damaged ({error}): going back", RobustDAWarning, stacklevel=2)
+                shutil.rmtree(path, ignore_errors=True)  # it must not count among the two that are kept
         return None
 
     def finish(self) -> None:
@@ -111,9 +125,10 @@ class RunFolder:
 
     def _check_config(self, config: dict[str, Any]) -> None:
         path = self.path / "config.json"
-        if not path.exists():
-            self.write_json("config.json", config)
+        if not path.exists() or not (self.done or self._checkpoints()):
+            # Nothing to lose yet: a run that failed at its start may be tried again with other settings.
             self.write_json("environment.json", environment())
+            self.write_json("config.json", config)
             return
         try:
             before = json.loads(path.read_text())
@@ -152,6 +167,11 @@ class Metrics:
         if self._path is not None:
             with open(self._path, "a", encoding="utf-8") as file:
                 file.writelines(_line(row) + "\n" for row in new)
+
+    def sync(self) -> None:
+        """Have what was entered safely on the disk: a checkpoint that counts on it comes next."""
+        if self._path is not None:
+            _sync(self._path)
 
 
 def environment() -> dict[str, Any]:
@@ -214,12 +234,12 @@ class _whole:
         if kind is not None:
             self._temporary.unlink(missing_ok=True)
             return
-        with open(self._temporary, "rb") as file:
-            os.fsync(file.fileno())
+        _sync(self._temporary)
         os.replace(self._temporary, self._path)
 
 
-def _sync_folder(path: Path) -> None:
+def _sync(path: Path) -> None:
+    """Have a file or a folder on the disk, not only in the system's memory."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -236,7 +256,7 @@ def _lock(path: Path) -> IO[str]:
         return file
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    except BlockingIOError as error:
         file.seek(0)
         owner = file.read().strip() or "another process"
         file.close()

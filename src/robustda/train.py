@@ -63,7 +63,7 @@ def fit(
     folder = None if out is None else RunFolder(out, config)
     try:
         if folder is not None and folder.done:
-            _take_over(method, load(folder.path))
+            _take_over(method, load(folder.path, device=runtime.device))
             return
         with runtime.limits():
             _Run(method, source, target, runtime, folder).go()
@@ -107,7 +107,7 @@ class _Run:
         self.task.memory = {name: t.to(self.device) for name, t in _under("memory/", tensors).items()}
         path = self.folder.path / "metrics.csv" if self.folder else None
         self.metrics = Metrics(path, note.get("metrics_rows", 0))
-        self.board = _Board(self.folder, self.runtime, purge=bool(checkpoint))
+        self.board = _Board(self.folder, self.runtime, resumed=bool(checkpoint))
 
         builders = self.method.phases()
         for number in range(first, len(builders)):
@@ -161,8 +161,7 @@ class _Run:
         broken = [name for name, value in report.items() if not np.isfinite(value)]
         if broken:
             raise RunError(
-                f"training diverged: {broken[0]} is not finite at step {step} of phase {phase.name}; try a smaller "
-                f"learning_rate (it is {self.method.learning_rate:g}), or look for extreme values in the features"
+                f"training diverged: {broken[0]} is not finite at step {step} of phase {phase.name}; {_remedy(phase)}"
             )
         return report
 
@@ -184,6 +183,7 @@ class _Run:
             "metrics_rows": len(self.metrics.rows),
             "seconds": seconds,
         }
+        self.metrics.sync()
         self.folder.save_checkpoint(tensors, note)
         self.last_checkpoint = time.monotonic()
 
@@ -192,6 +192,9 @@ class _Run:
         import pandas as pd
 
         method, memory = self.method, self.task.memory
+        probabilities = torch.softmax(forward_all(phase.network, self.task.target), dim=1).cpu().numpy()
+        if not np.isfinite(probabilities).all():
+            raise RunError(f"training diverged: the predictions are not finite; {_remedy(phase)}")
         method.network_ = phase.network  # type: ignore[assignment]
         method.example_shape_ = self.task.source.example_shape
         method.history_ = pd.DataFrame(self.metrics.rows, columns=list(Metrics.HEADER))
@@ -199,7 +202,6 @@ class _Run:
             method.trust_ = memory["trust"].cpu().numpy()
             counts = torch.bincount(self.task.labels, minlength=self.task.n_classes).double()
             method.noise_rate_ = float((memory["noise_rate"] * counts).sum() / counts.sum())
-        probabilities = torch.softmax(forward_all(phase.network, self.task.target), dim=1).cpu().numpy()
         accuracy = None if self.target.y is None else _score(probabilities.argmax(axis=1), self.target)
         method.summary_ = {
             "method": method.name,
@@ -254,11 +256,12 @@ def load(path: str | os.PathLike[str], *, device: str = "auto") -> Method:
         method.classes_ = np.asarray(about["classes"])
         method.image_size_, method.example_shape_ = int(about["image_size"]), tuple(about["example_shape"])
         method.summary_ = json.loads((path / "summary.json").read_text())
+        _load_tables(method, path)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        raise RunError(f"the model in {path} cannot be read ({error}): run fit again") from error
+        reason = " ".join(str(error).split())
+        raise RunError(f"the model in {path} cannot be read ({reason}): delete the folder and fit again") from error
     place(network, place_at, bfloat16=False)
     method.network_ = network.eval()
-    _load_tables(method, path)
     return method
 
 
@@ -360,6 +363,11 @@ def _restore(tensors: dict[str, Tensor], phase: Phase, stepper: Stepper) -> None
         part.load(_under(f"stateful/{name}/", tensors))
 
 
+def _remedy(phase: Phase) -> str:
+    rate = float(phase.learning_rate(torch.zeros(())))
+    return f"try a smaller learning rate (this phase starts at {rate:g}), or look for extreme values in the features"
+
+
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
@@ -408,13 +416,13 @@ def _load_tables(method: Method, path: Path) -> None:
 class _Board:
     """TensorBoard curves, if there is a folder to write them to."""
 
-    def __init__(self, folder: RunFolder | None, runtime: Runtime, purge: bool) -> None:
+    def __init__(self, folder: RunFolder | None, runtime: Runtime, *, resumed: bool) -> None:
         self._writer: Any = None
         if folder is not None and runtime.tensorboard:
             from torch.utils.tensorboard import SummaryWriter
 
             path = folder.path / "tensorboard"
-            if not purge:
+            if not resumed:
                 shutil.rmtree(path, ignore_errors=True)
             self._writer = SummaryWriter(str(path))
 

@@ -12,7 +12,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
@@ -185,6 +185,7 @@ class Method(Fitted):
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_types(self)
         check_at_least(self, width=1, steps=1, batch_size=2, image_size=0, seed=0)
         check_at_least(self, learning_rate=0, backbone_rate=0, decay=0, weight_decay=0)
         check_share(self, "dropout", "momentum", below_one=True)
@@ -239,7 +240,8 @@ class Method(Fitted):
         if weights == "auto":
             weights = "random" if name in ("identity", "mlp", "small_cnn") else "hub"
         backbone = create_backbone(name, example_shape, weights if pretrained else "random")
-        backbone.pretrained = weights != "random"
+        own = name not in ("identity", "mlp", "small_cnn")
+        backbone.pretrained = weights != "random" and (own or weights != "hub")
         return backbone
 
     def rate(self, steps: int) -> Schedule:
@@ -322,6 +324,19 @@ def create_method(name: str, **params: Any) -> Method:
             hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(known)}"
             raise ConfigError(f"{name} has no option {given!r}: {hint}")
     return kind(**params)
+
+
+def check_types(method: Method) -> None:
+    """Refuse words that are no choice, and what is no number where one is needed."""
+    hints = get_type_hints(type(method))
+    for name, hint in ((f.name, hints[f.name]) for f in dataclasses.fields(method)):
+        value = getattr(method, name, None)
+        if get_origin(hint) is Literal and value not in get_args(hint):
+            raise ConfigError(f"{name} is {value!r}: choose one of {', '.join(get_args(hint))}")
+        if hint is int and not isinstance(value, int):
+            raise ConfigError(f"{name} is {value!r}: give a whole number")
+        if hint is float and not isinstance(value, int | float):
+            raise ConfigError(f"{name} is {value!r}: give a number")
 
 
 def check_at_least(method: Method, **lowest: float) -> None:

@@ -14,14 +14,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from robustda.curriculum import KeepRule, LossLedger, Mode, exam, kept_share
+from robustda.curriculum import KeepRule, LossLedger, Mode, balanced, exam, kept_share
 from robustda.errors import ConfigError
-from robustda.losses import margin_discrepancy, proxy_margin_discrepancy, proxy_mask, weighted_risk
+from robustda.losses import margin_discrepancy, masked_mean, proxy_margin_discrepancy, proxy_mask, weighted_risk
 from robustda.methods.base import (
     Batch,
     Phase,
@@ -44,6 +45,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "learning_rate": 0.001,
         "decay": 0.0,
         "keep_rule": "paper",
+        "rebalance": False,
         "collect": "before",
         "proxy_size": "grow",
         "first_pair": True,
@@ -62,16 +64,23 @@ class RDA(AdversarialMethod):
     ----------
     variant: which preset the other parameters start from: authors (their program's settings) or paper (its text).
     noise_rate: the share of wrong labels (r): a number, one for each class, or auto to estimate it from the data.
+    rates: auto estimates a rate per_class, or one that is shared by all classes, as the authors use it.
+    rebalance: stage 2 draws a class as often as it stood in the source, however few of its examples are trusted.
     estimator: how auto estimates: confident (issues counted by confident learning) or anchor (Patrini et al.).
     epochs: epochs of stage 1 (T).
     curriculum_rate: learning rate of stage 1.
     collect: losses of stage 1 are collected before each epoch (paper) or after it (authors).
     keep_rule: share of each class to keep (p_k): paper max{1−1.2r, .8(1−r)}, authors min{1−1.2r, .9(1−r)}, plain 1−r.
-    curriculum: classwise ranks each class by itself (the paper's); offline has one threshold for all.
+    curriculum: classwise ranks each class by itself (the paper's); offline has one threshold for all; online has no
+        stage 1 and in every step trusts the examples whose loss of the moment is at most online_threshold (eqs. 4, 5).
+    online_threshold: the loss up to which the online curriculum trusts an example (γ).
+    online_warm_up: share of the steps in which it trusts all: at first all losses are large.
     proxy_share: the share of the batch that Q' comes to in the end (τ); 1 minus the share of corrupted features.
     proxy_size: grow (paper: min(n/N, τ)) or shrink (authors: 1 − min(n/N, 1 − τ)) towards it.
     first_pair: whether the discrepancy from Q_n to Q' is part of the game (eq. 15).
     classifier_on: f is trained on all trusted examples of the batch (trusted) or on Q' (proxy).
+    feature_noisy: examples outside Q' stay in the source risk (reserve, the paper's) or not (delete: both f and ψ learn
+        from Q' only, whatever classifier_on says).
     del_ocl: ablation: no curriculum, all examples trusted.
     del_pmd: ablation: plain margin discrepancy in place of the proxy one.
     """
@@ -83,30 +92,35 @@ class RDA(AdversarialMethod):
 
     variant: Literal["authors", "paper"] = "authors"
     noise_rate: float | Literal["auto"] | list[float] = "auto"
+    rates: Literal["per_class", "shared"] = "per_class"
+    rebalance: bool = True
     estimator: Literal["confident", "anchor"] = "confident"
     epochs: int = 30
     curriculum_rate: float = 0.001
     collect: Literal["before", "after"] = "after"
     keep_rule: KeepRule = "authors"
-    curriculum: Mode = "classwise"
+    curriculum: Literal["classwise", "offline", "online"] = "classwise"
+    online_threshold: float = 1.2
+    online_warm_up: float = 0.15
     proxy_share: float = 1.0
     proxy_size: Literal["grow", "shrink"] = "shrink"
     first_pair: bool = False
     classifier_on: Literal["trusted", "proxy"] = "trusted"
+    feature_noisy: Literal["reserve", "delete"] = "reserve"
     del_ocl: bool = False
     del_pmd: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(self, epochs=1, curriculum_rate=0)
-        check_share(self, "proxy_share")
+        check_at_least(self, epochs=1, curriculum_rate=0, online_threshold=0)
+        check_share(self, "proxy_share", "online_warm_up")
         rates = self.noise_rate if isinstance(self.noise_rate, list) else [self.noise_rate]
         for rate in rates:
             if rate != "auto" and not (isinstance(rate, int | float) and 0 <= rate < 1):
                 raise ConfigError(f"noise_rate is {rate!r}: give auto, a number from 0 to 1, or one for each class")
 
     def phases(self) -> list[Callable[[Task], Phase]]:
-        return [self.adapt] if self.del_ocl else [self.filter, self.adapt]
+        return [self.adapt] if self.del_ocl or self.curriculum == "online" else [self.filter, self.adapt]
 
     def filter(self, task: Task) -> Phase:
         """Stage 1: collect losses over T epochs, then hold the exam. Leaves `trust` in the task's memory."""
@@ -124,7 +138,8 @@ class RDA(AdversarialMethod):
 
         def hold_exam() -> None:
             rates = self.class_noise_rates(task)
-            outcome = exam(ledger.mean, task.labels, kept_share(rates, self.keep_rule), mode=self.curriculum)
+            mode = cast(Mode, self.curriculum)  # online has no such stage
+            outcome = exam(ledger.mean, task.labels, kept_share(rates, self.keep_rule), mode=mode)
             task.memory |= {
                 "noise_rate": rates,
                 "mean_loss": ledger.mean,
@@ -150,11 +165,12 @@ class RDA(AdversarialMethod):
         """Stage 2: source risk and proxy margin discrepancy together, on the trusted examples (eq. 17)."""
         network = self.network(task.source.example_shape, task.n_classes)
         reversal, share = self.reversal(), self.share()
+        online = self.curriculum == "online" and not self.del_ocl
 
         def loss(batch: Batch, progress: Tensor) -> dict[str, Tensor]:
             play = Play.of(network, batch, reversal(progress))
             losses = F.cross_entropy(play.source, batch.labels, reduction="none")
-            if self.del_pmd:
+            if self.del_pmd and not online:
                 terms = {"risk": losses.mean()}
                 terms |= margin_discrepancy(
                     play.adversary_source,
@@ -164,10 +180,15 @@ class RDA(AdversarialMethod):
                     alpha=self.alpha,
                 )
                 return play.report(terms)
-            proxy = proxy_mask(losses, share(progress))
-            terms = (
-                {"risk": losses.mean()} if self.classifier_on == "trusted" else split_risk(network, play, batch, proxy)
-            )
+            trusted = self.trusted_now(losses, progress) if online else torch.ones_like(losses)
+            # Online the plain discrepancy is that of the trusted examples too: a Q' of all of them.
+            proxy = trusted if self.del_pmd else trusted * proxy_mask(losses, share(progress))
+            if self.feature_noisy == "delete":
+                terms = {"risk": masked_mean(losses, proxy)}
+            elif self.classifier_on == "trusted":
+                terms = {"risk": masked_mean(losses, trusted) if online else losses.mean()}
+            else:
+                terms = split_risk(network, play, batch, proxy, trusted if online else None)
             terms |= proxy_margin_discrepancy(
                 play.adversary_source,
                 play.labels_source,
@@ -175,18 +196,29 @@ class RDA(AdversarialMethod):
                 play.adversary_target,
                 play.labels_target,
                 alpha=self.alpha,
-                first_pair=self.first_pair,
+                first_pair=self.first_pair and not self.del_pmd,
             )
-            return play.report(terms) | {"proxy_share": proxy.mean()}
+            report = play.report(terms) | {"proxy_share": proxy.mean()}
+            return report | {"kept_share": trusted.mean()} if online else report
 
-        rows = None if self.del_ocl else task.memory["trust"].nonzero()[:, 0]
+        rows = None if self.del_ocl or online else self.trusted_rows(task)
         return Phase("adapt", network, loss, self.steps, self.rate(self.steps), rows=rows)
+
+    def trusted_rows(self, task: Task) -> Tensor:
+        """The rows that stage 2 draws from, each as often as it stands here."""
+        rows = task.memory["trust"].nonzero()[:, 0].cpu()
+        return balanced(rows, task.labels.cpu(), self.seed) if self.rebalance else rows
 
     def share(self) -> Callable[[Tensor], Tensor]:
         """τ', the size of Q' as a share of the batch, as a function of progress n/N."""
         if self.proxy_size == "grow":
             return lambda progress: progress.clamp(max=self.proxy_share)
         return lambda progress: 1 - progress.clamp(max=1 - self.proxy_share)
+
+    def trusted_now(self, losses: Tensor, progress: Tensor) -> Tensor:
+        """The online curriculum's weights of a batch (eq. 5); all ones while it warms up."""
+        trusted = losses.detach() <= self.online_threshold
+        return (trusted | (progress < self.online_warm_up)).to(losses.dtype)
 
     def class_noise_rates(self, task: Task) -> Tensor:
         """r_k for every class: as given, or estimated from cross-fitted predictions."""
@@ -196,6 +228,8 @@ class RDA(AdversarialMethod):
             labels = task.labels.cpu().numpy()
             probabilities = cross_fit(task.describe(self), labels, task.n_classes, seed=self.seed)
             estimated = noise_rates(labels, probabilities, method=self.estimator)
+            if self.rates == "shared":
+                estimated[:] = np.average(estimated, weights=np.bincount(labels, minlength=task.n_classes))
             return torch.from_numpy(estimated).to(task.device)
         if isinstance(self.noise_rate, list):
             if len(self.noise_rate) != task.n_classes:
@@ -204,12 +238,16 @@ class RDA(AdversarialMethod):
         return torch.full((task.n_classes,), float(self.noise_rate), dtype=torch.float64, device=task.device)
 
 
-def split_risk(network: Adversarial, play: Play, batch: Batch, proxy: Tensor) -> dict[str, Tensor]:
-    """The source risk as algorithm 1 updates it: θ_f by the risk on Q', ψ by the risk on the whole batch.
+def split_risk(
+    network: Adversarial, play: Play, batch: Batch, proxy: Tensor, trusted: Tensor | None = None
+) -> dict[str, Tensor]:
+    """The source risk as algorithm 1 updates it: θ_f by the risk on Q', ψ by the risk on all that is trusted.
 
     Two passes through f share one backward: the first sees the features as constants, the second its weights.
     """
     constant = {name: parameter.detach() for name, parameter in network.f.named_parameters()}
     of_classifier = weighted_risk(network.f(play.features.detach()), batch.labels, proxy)
-    of_features = weighted_risk(cast(Tensor, functional_call(network.f, constant, play.features)), batch.labels)
+    of_features = weighted_risk(
+        cast(Tensor, functional_call(network.f, constant, play.features)), batch.labels, trusted
+    )
     return {"risk": of_classifier, "feature_risk": of_features}

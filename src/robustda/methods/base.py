@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 import functools
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, get_args, get_origin, get_type_hints
@@ -18,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from robustda.errors import ConfigError, RunError
+from robustda.errors import ConfigError, RobustDAWarning, RunError
 from robustda.nets import Backbone, Classifier, Pixels, create_backbone
 
 if TYPE_CHECKING:
@@ -81,6 +82,12 @@ class Task:
         backbone = method.make_backbone(self.source.example_shape)
         if self.source.images and not backbone.pretrained:
             backbone = Pixels()
+            if self.source.crop > 64:
+                message = (
+                    "the backbone has no pretrained weights, so the noise rate is estimated from pixels, which say "
+                    "little about photographs: give --weights, or --noise_rate a number"
+                )
+                warnings.warn(message, RobustDAWarning, stacklevel=2)
         backbone = backbone.to(self.device).eval()
         return forward_all(backbone, self.source).cpu().numpy()
 

@@ -108,7 +108,7 @@ def test_what_is_given_wins_over_the_preset() -> None:
         ({"epochs": 0}, "epochs is 0: give a number of at least 1"),
         ({"curriculum_rate": -1}, "curriculum_rate is -1"),
         ({"proxy_share": 1.2}, "proxy_share is 1.2: give a number from 0 to 1"),
-        ({"noise_rate": 1.0}, "noise_rate is 1.0: give auto, a number from 0 to 1"),
+        ({"noise_rate": 1.0}, "noise_rate is 1.0: give auto, a number from 0 up to 1"),
         ({"noise_rate": -0.1}, "noise_rate is -0.1: give auto, a number"),
         ({"noise_rate": "often"}, "noise_rate is 'often': give auto"),
         ({"noise_rate": [0.1, 1.5]}, "noise_rate is 1.5: give auto"),

@@ -150,10 +150,12 @@ def test_a_killed_run_ends_as_one_that_was_never_killed(data, tmp_path, never_ki
 
 def test_mdd_resumes_too(data, tmp_path):
     whole, out = tmp_path / "whole", tmp_path / "run"
-    assert main(fit(data, whole, method="mdd")) == 0
-    killed = kill(fit(data, out, method="mdd"), out, ADAPT, np.random.default_rng(5))
+    assert main(fit(data, whole, method="mdd", steps=400)) == 0
+    killed = kill(fit(data, out, method="mdd", steps=400), out, ADAPT, np.random.default_rng(5))
     assert (killed.phase_number, killed.checkpoint % 5) == (0, 0)
-    subprocess.run(command(*fit(data, out, method="mdd")), env=environment(), check=True, capture_output=True)
+    subprocess.run(
+        command(*fit(data, out, method="mdd", steps=400)), env=environment(), check=True, capture_output=True
+    )
     assert outcome(out) == outcome(whole)
     assert set(outcome(out)) == {"model.safetensors", "metrics.csv", "predictions.csv"}
 
@@ -195,19 +197,20 @@ def warnings_shown(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> 
 
 @pytest.mark.parametrize("name", ["state.safetensors", "state.json"])
 def test_a_damaged_checkpoint_costs_time_only(data, stopped, never_killed, capsys, name):
-    older, newest = checkpoints(stopped)
+    *older, newest = checkpoints(stopped)  # three where the kill came before the oldest was dropped
     content = (newest / name).read_bytes()
     (newest / name).write_bytes(content[: len(content) // 2])
     (warning,) = warnings_shown(capsys, fit(data, stopped))
     assert warning.startswith(f"robustda: warning: the checkpoint {newest} is damaged")
-    assert older.name < newest.name
+    assert older
     assert outcome(stopped) == never_killed
 
 
 def test_without_a_sound_checkpoint_a_run_starts_anew(data, stopped, never_killed, capsys):
-    for checkpoint in checkpoints(stopped):
+    found = checkpoints(stopped)
+    for checkpoint in found:
         (checkpoint / "state.safetensors").write_bytes(b"")
-    assert len(warnings_shown(capsys, fit(data, stopped))) == 2
+    assert len(warnings_shown(capsys, fit(data, stopped))) == len(found) >= 2
     assert outcome(stopped) == never_killed
 
 

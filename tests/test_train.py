@@ -484,7 +484,6 @@ def test_predicting_takes_arrays_lists_tables_and_paths(on_vectors, pair, tmp_pa
         np.testing.assert_allclose(on_vectors.predict_proba(x), expected, atol=1e-6)
 
 
-@pytest.mark.xfail(strict=True, reason="the model does not remember the names of its features yet")
 def test_columns_of_a_table_are_matched_by_name(pair):
     columns = [f"f{number}" for number in range(10)]
     source = pd.DataFrame(pair.source.x, columns=columns).assign(label=pair.source.labels)

@@ -21,6 +21,7 @@ from robustda.data.augment import Augmentation
 from robustda.data.batches import Inputs, derive_seed
 from robustda.data.domain import Domain, check_pair
 from robustda.data.images import fit_image
+from robustda.data.inputs import rows_not_finite
 from robustda.engine import Runtime, Stepper, place
 from robustda.errors import DataError, RunError
 from robustda.methods import create_method
@@ -58,7 +59,7 @@ def fit(
         method.image_size_ = size
     else:
         method.image_size_ = 0
-    method.classes_ = source.classes
+    method.classes_, method.features_ = source.classes, source.features
     config = {"method": method.name, "params": method.params(), "data": _fingerprint(source, target)}
     folder = None if out is None else RunFolder(out, config)
     try:
@@ -233,6 +234,7 @@ class _Run:
                 "classes": method.classes_.tolist(),
                 "example_shape": method.example_shape_,
                 "image_size": method.image_size_,
+                "features": method.features_,
                 "digest": digest,
             },
         )
@@ -255,6 +257,7 @@ def load(path: str | os.PathLike[str], *, device: str = "auto") -> Method:
         network.load_state_dict(load_tensors(path / "model.safetensors", about["digest"]))
         method.classes_ = np.asarray(about["classes"])
         method.image_size_, method.example_shape_ = int(about["image_size"]), tuple(about["example_shape"])
+        method.features_ = tuple(about["features"])
         method.summary_ = json.loads((path / "summary.json").read_text())
         _load_tables(method, path)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
@@ -289,11 +292,27 @@ def _predict(method: Method, domain: Domain, **decoding: Any) -> tuple[Domain, n
     device = next(network.parameters()).device
     if domain.kind == "images":
         domain = _at_size(domain, method.image_size_, **decoding)
-    elif domain.shape != (width := method.example_shape_):
-        raise DataError(f"the model was trained on vectors of {width[0]} features, but these have {domain.shape[0]}")
+    else:
+        domain = _with_features_of(method, domain)
     inputs = Inputs(domain, device, crop=_view(method, method.image_size_)[1])
     network.eval()
     return domain, torch.softmax(forward_all(network, inputs), dim=1).cpu().numpy()
+
+
+def _with_features_of(method: Method, domain: Domain) -> Domain:
+    """The vectors with the features that the model was trained on, in that order."""
+    if method.features_ and domain.features:
+        domain = domain.select_features(method.features_)
+    (width,) = method.example_shape_
+    if domain.shape != (width,):
+        raise DataError(f"the model was trained on vectors of {width} features, but these have {domain.shape[0]}")
+    bad = rows_not_finite(np.asarray(domain.x))
+    if len(bad):
+        raise DataError(
+            f"{len(bad):,} rows of {domain.called} have NaN or infinite features (first id {domain.ids[bad[0]]}): "
+            "fill them in or remove these rows"
+        )
+    return domain
 
 
 def _read(x: np.ndarray | str | os.PathLike[str]) -> Domain:

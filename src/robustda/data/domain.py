@@ -9,6 +9,7 @@ array(['cat', 'dog'], dtype='<U3')
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 import warnings
@@ -253,7 +254,8 @@ class Domain:
         except OSError as error:
             raise DataError(f"cannot write {path} ({error.strerror}): choose another place") from error
         finally:
-            own.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # there may be no such folder
+                own.unlink(missing_ok=True)
 
     def select_features(self, names: Sequence[str]) -> Domain:
         """The columns of these names in this order; a table may hold more, in another order."""

@@ -143,6 +143,8 @@ class Fitted:
     """The side that image files are resized to (0 for vectors)."""
     example_shape_: tuple[int, ...]
     """The shape of one example as the network sees it."""
+    features_: tuple[str, ...]
+    """The names of the features, where the data came from a table; later tables are matched by them."""
 
 
 @dataclass(kw_only=True)
@@ -338,6 +340,9 @@ def check_types(method: Method) -> None:
     hints = get_type_hints(type(method))
     for name, hint in ((f.name, hints[f.name]) for f in dataclasses.fields(method)):
         value = getattr(method, name, None)
+        if isinstance(value, np.integer | np.floating | np.ndarray):
+            value = value.tolist()  # NumPy's numbers are as good as Python's, but JSON does not know them
+            setattr(method, name, value)
         if get_origin(hint) is Literal and value not in get_args(hint):
             raise ConfigError(f"{name} is {value!r}: choose one of {', '.join(get_args(hint))}")
         if hint is int and not isinstance(value, int):

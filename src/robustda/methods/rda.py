@@ -117,13 +117,16 @@ class RDA(AdversarialMethod):
         rates = self.noise_rate if isinstance(self.noise_rate, list) else [self.noise_rate]
         for rate in rates:
             if rate != "auto" and not (isinstance(rate, int | float) and 0 <= rate < 1):
-                raise ConfigError(f"noise_rate is {rate!r}: give auto, a number from 0 to 1, or one for each class")
+                raise ConfigError(f"noise_rate is {rate!r}: give auto, a number from 0 up to 1, or one for each class")
 
     def phases(self) -> list[Callable[[Task], Phase]]:
         return [self.adapt] if self.del_ocl or self.curriculum == "online" else [self.filter, self.adapt]
 
     def filter(self, task: Task) -> Phase:
         """Stage 1: collect losses over T epochs, then hold the exam. Leaves `trust` in the task's memory."""
+        if isinstance(self.noise_rate, list) and len(self.noise_rate) != task.n_classes:
+            given = f"noise_rate has {len(self.noise_rate)} numbers for {task.n_classes} classes"
+            raise ConfigError(f"{given}: give one for each class, or one for all")
         network = self.network(task.source.example_shape, task.n_classes)
         network.adversary.requires_grad_(False)
         ledger = LossLedger(len(task.source), device=task.device)
@@ -232,8 +235,6 @@ class RDA(AdversarialMethod):
                 estimated[:] = np.average(estimated, weights=np.bincount(labels, minlength=task.n_classes))
             return torch.from_numpy(estimated).to(task.device)
         if isinstance(self.noise_rate, list):
-            if len(self.noise_rate) != task.n_classes:
-                raise ConfigError(f"noise_rate has {len(self.noise_rate)} numbers for {task.n_classes} classes")
             return torch.tensor(self.noise_rate, dtype=torch.float64, device=task.device)
         return torch.full((task.n_classes,), float(self.noise_rate), dtype=torch.float64, device=task.device)
 

@@ -6,7 +6,10 @@ aligned by MMD. f_T predicts.
 
 Departures: the distances between the fused features z ⊗ f_T are computed exactly from Gram matrices, so no projection
 is needed; f_T enters the fusion as probabilities, which keeps the size of the logits from drowning that of z; the
-kernels are DAN's five in place of one; network and schedule are those of all methods here.
+kernels are DAN's five in place of one; network and schedule are those of all methods here. Two more keep f_T from
+collapsing, which it otherwise does on new layers and noisy labels: the weight of the entropy rises evenly from 0, since
+low entropy is no virtue before anything has been learned; and Δf is scaled down, since a free one lets f_T put
+everything into one class and still carry, in its other logits, what f_S needs.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ class RTN(Method):
     Parameters
     ----------
     mmd_weight: weight of MK-MMD² between the fused features (λ).
-    entropy_weight: weight of the entropy of the target's predictions (γ).
+    entropy_weight: weight that the entropy of the target's predictions comes to in the end (γ).
+    residual_scale: what Δf is multiplied with.
     estimator: of MK-MMD²: unbiased, which may be negative, or biased, which is not; the log names it as mmd_unbiased or
         mmd_biased.
     """
@@ -44,15 +48,18 @@ class RTN(Method):
 
     mmd_weight: float = 0.3
     entropy_weight: float = 0.3
+    residual_scale: float = 0.1
     estimator: Estimator = "unbiased"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(self, mmd_weight=0, entropy_weight=0)
+        check_at_least(self, mmd_weight=0, entropy_weight=0, residual_scale=0)
 
     def network(self, example_shape: tuple[int, ...], n_classes: int, *, pretrained: bool = True) -> ResidualTransfer:
         backbone = self.make_backbone(example_shape, pretrained)
-        return ResidualTransfer(backbone, n_classes, self.width, dropout=self.dropout)
+        return ResidualTransfer(
+            backbone, n_classes, self.width, residual_scale=self.residual_scale, dropout=self.dropout
+        )
 
     def phases(self) -> list[Callable[[Task], Phase]]:
         return [self.adapt]
@@ -72,7 +79,7 @@ class RTN(Method):
             )
             target_entropy = entropy(logits[count:]).mean()
             return {
-                "loss": risk + self.mmd_weight * mmd + self.entropy_weight * target_entropy,
+                "loss": risk + self.mmd_weight * mmd + self.entropy_weight * progress * target_entropy,
                 "risk": risk,
                 f"mmd_{self.estimator}": mmd,  # the unbiased one may well be below zero
                 "target_entropy": target_entropy,
@@ -84,8 +91,11 @@ class RTN(Method):
 class ResidualTransfer(Classifier):
     """A classifier whose f is f_T, with the residual block Δf that leads from it to f_S."""
 
-    def __init__(self, backbone: Backbone, n_classes: int, width: int, *, dropout: float = 0.5) -> None:
+    def __init__(
+        self, backbone: Backbone, n_classes: int, width: int, *, residual_scale: float, dropout: float = 0.5
+    ) -> None:
         super().__init__(backbone, n_classes, width, dropout=dropout)
+        self.residual_scale = residual_scale
         self.residual = nn.Sequential(nn.Linear(n_classes, n_classes), nn.ReLU(), nn.Linear(n_classes, n_classes))
         # At first the two classifiers are one: the residual is what has to be learned.
         last = cast(nn.Linear, self.residual[2])
@@ -94,4 +104,4 @@ class ResidualTransfer(Classifier):
 
     def source_logits(self, target_logits: Tensor) -> Tensor:
         """f_S(x) from f_T(x)."""
-        return target_logits + cast(Tensor, self.residual(target_logits))
+        return target_logits + self.residual_scale * cast(Tensor, self.residual(target_logits))

@@ -109,7 +109,7 @@ class RunningLosses:
         """λ: so many of all examples have a running loss below it."""
         # A product such as .7·10 may land just below its whole number, and must not lose an example for that.
         place = torch.floor(share * len(self.losses) + 1e-4).long().clamp(max=len(self.losses))
-        return self.ranked[place]
+        return self.ranked.gather(0, place[None])[0]  # indexing with a scalar would wait for its value
 
     def state(self) -> dict[str, Tensor]:
         """Everything needed to go on later, as tensors."""

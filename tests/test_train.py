@@ -540,3 +540,11 @@ def test_no_warning_of_any_kind_comes_from_a_plain_run(pair, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         small_rda().fit(*pair[:2], out=tmp_path / "run", **RUNTIME)
+
+
+def test_fitting_leaves_the_random_numbers_of_the_caller_alone(pair):
+    torch.manual_seed(3)
+    expected = torch.rand(4)
+    torch.manual_seed(3)
+    SourceOnly(**SMALL).fit(pair.source, pair.target, **RUNTIME)
+    assert torch.equal(torch.rand(4), expected)

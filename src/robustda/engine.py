@@ -78,12 +78,14 @@ class Runtime:
 
     @contextmanager
     def limits(self) -> Iterator[None]:
-        """Set the number of threads for the time of a run."""
+        """Set the number of threads for the time of a run, and leave the caller's random numbers as they were."""
         before = torch.get_num_threads()
         if self.threads:
             torch.set_num_threads(min(self.threads, os.cpu_count() or 1))
+        device = self.torch_device()
         try:
-            yield
+            with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+                yield
         finally:
             torch.set_num_threads(before)
 

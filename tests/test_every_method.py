@@ -86,7 +86,7 @@ def test_learns_a_noisy_task(name: str) -> None:
     source, target = blobs()
     method = small(name, steps=250, epochs=6, mentor_steps=300).fit(source, target, **QUIET)
     chance = 1 / len(source.classes)
-    assert method.summary_["target_accuracy"] > chance + 0.45
+    assert method.summary_["target_accuracy"] > chance + 0.6
     assert set(method.predict(target)) <= set(source.classes)
     shares = method.history_[method.history_.metric.str.contains("share|accuracy|agreement")]
     assert shares.value.between(0, 1).all()

@@ -4,7 +4,8 @@ A discriminator d learns to tell source from target features, and the gradient t
 the representation learns to make that impossible; the classifier learns from the source labels meanwhile.
 
 Departures: bottleneck, classifier, learning rate and schedule are those of all methods here (the paper's network for
-ResNet-50 has a bottleneck of 256 and learns at .01). β rises as 2/(1 + e^(−10p)) − 1 with the progress p, as published.
+ResNet-50 has a bottleneck of 256 and learns at .01). β rises as 2/(1 + e^(−10p)) − 1 with the progress p of the run, as
+published: unlike MDD's and RDA's, which rises in iterations, it comes to its full value in short runs too.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ class DomainAdversarialMethod(Method):
 
     Parameters
     ----------
-    beta: the reversed gradient that reaches the representation is scaled by β in the end.
-    beta_rise: β rises to its full value as 2/(1 + e^(−p/beta_rise)) − 1 with the progress p, from 0 to 1, of the run;
-        0 means from the start.
+    beta: the reversed gradient that reaches the representation is scaled by β.
+    beta_speed: β rises to its full value as 2/(1 + e^(−beta_speed·p)) − 1 with the progress p, from 0 to 1, of the run
+        (the paper's γ).
     discriminator_width: width of the discriminator's two hidden layers.
     """
 
     beta: float = 1.0
-    beta_rise: float = 0.1
+    beta_speed: float = 10.0
     discriminator_width: int = 1024
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(self, beta=0, beta_rise=0, discriminator_width=1)
+        check_at_least(self, beta=0, beta_speed=0, discriminator_width=1)
 
     def network(self, example_shape: tuple[int, ...], n_classes: int, *, pretrained: bool = True) -> DomainAdversarial:
         backbone = self.make_backbone(example_shape, pretrained)
@@ -50,9 +51,7 @@ class DomainAdversarialMethod(Method):
 
     def reversal(self) -> Schedule:
         """β as a function of progress."""
-        if self.beta_rise == 0:
-            return lambda progress: self.beta
-        return lambda progress: self.beta * (2 * torch.sigmoid(progress / self.beta_rise) - 1)
+        return lambda progress: self.beta * (2 * torch.sigmoid(self.beta_speed * progress) - 1)
 
 
 @register("dann")

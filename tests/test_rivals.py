@@ -1,140 +1,24 @@
-"""What is peculiar to each rival: its game's gradients, its curriculum, its phases; and RDA's online variants."""
+"""What is peculiar to each rival: its curriculum, its network, its phases; and RDA's online variants."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from helpers import batch_of, task
 from robustda.alignment import Estimator
-from robustda.data.batches import Inputs
 from robustda.data.domain import Domain
-from robustda.methods import ADDA, DAN, DANN, MDD, RDA, RTN, SPL, TCL, MentorNet, Method
-from robustda.methods.base import Batch, Phase, Task
+from robustda.methods import DAN, RDA, RTN, SPL, TCL, MentorNet
+from robustda.methods.base import Phase, Task
 from robustda.methods.mentornet import Mentor, RunningQuantile, predefined_curriculum
 from robustda.methods.spl import RunningLosses
 
-CPU = torch.device("cpu")
 QUIET: dict[str, Any] = {"device": "cpu", "progress": False, "tensorboard": False}
-
-
-def task(n: int = 12, classes: int = 3, width: int = 5, seed: int = 0) -> Task:
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(2, n, width)).astype(np.float32)
-    labels = np.arange(n) % classes
-    source, target = Domain.from_arrays(x[0], labels), Domain.from_arrays(x[1] + 1)
-    return Task(Inputs(source, CPU), torch.as_tensor(labels), Inputs(target, CPU), classes, CPU)
-
-
-def batch_of(given: Task, dtype: torch.dtype = torch.float32) -> Batch:
-    rows = torch.arange(len(given.source))
-    return Batch(given.source.train(rows).to(dtype), given.labels, rows, given.target.train(rows).to(dtype))
-
-
-def difference(value: Callable[[], Tensor], parameter: Tensor, place: tuple[int, ...], step: float = 1e-6) -> float:
-    """The derivative of `value` with respect to one entry, by central differences."""
-    with torch.no_grad():
-        entry = parameter[place].item()
-        parameter[place] = entry + step
-        above = value().item()
-        parameter[place] = entry - step
-        below = value().item()
-        parameter[place] = entry
-    return (above - below) / (2 * step)
-
-
-GAMES: list[tuple[Method, str, tuple[str, ...]]] = [
-    (DANN(width=6, discriminator_width=4, dropout=0, beta=0.3, beta_speed=1e6), "discriminator", ("domain_loss",)),
-    (TCL(width=6, discriminator_width=4, dropout=0, beta=0.3, beta_speed=1e6), "discriminator", ("domain_loss",)),
-    (
-        MDD(width=6, dropout=0, beta=0.3, beta_rise=0),
-        "adversary",
-        ("source_disparity", "target_disparity"),
-    ),
-]
-
-
-@pytest.mark.parametrize(("method", "judge", "game"), GAMES, ids=lambda value: getattr(value, "name", None))
-def test_gradients_of_the_game_and_of_the_risk(method: Method, judge: str, game: tuple[str, ...]) -> None:
-    """The judge descends the game, ψ climbs it at β; both the head f and ψ descend the risk."""
-    torch.manual_seed(0)
-    given = task()
-    phase = method.phases()[0](given)
-    network: Any = phase.network.double().train()
-    network.features = lambda x: network.bottleneck(network.backbone(x))  # all in float64, for the differences' sake
-    for parameter in network.parameters():
-        torch.nn.init.normal_(parameter, 0, 0.5)
-    batch, progress = batch_of(given, torch.float64), torch.tensor(0.1, dtype=torch.float64)
-
-    def value(*names: str) -> Callable[[], Tensor]:
-        return lambda: torch.stack([phase.loss(batch, progress)[name] for name in names]).sum()
-
-    parameters = {
-        "ψ": network.get_parameter("bottleneck.0.weight"),
-        "judge": network.get_parameter(f"{judge}.0.weight"),
-        "head": network.get_parameter("f.0.weight"),
-    }
-    expected = {
-        ("game", "ψ"): -0.3,
-        ("game", "judge"): 1.0,
-        ("game", "head"): 0.0,  # h_f is held constant
-        ("risk", "ψ"): 1.0,
-        ("risk", "judge"): 0.0,
-        ("risk", "head"): 1.0,
-    }
-    for (which, where), factor in expected.items():
-        terms = value(*game) if which == "game" else value("risk")
-        (gradient,) = torch.autograd.grad(terms(), parameters[where], allow_unused=True)
-        gradient = torch.zeros_like(parameters[where]) if gradient is None else gradient
-        for place in [(0, 0), (2, 3), (3, 1)]:
-            measured = factor * difference(terms, parameters[where], place)
-            assert gradient[place].item() == pytest.approx(measured, rel=1e-4, abs=1e-8), (which, where)
-        assert bool(gradient.abs().max() > 1e-3) == (factor != 0), (which, where)
-
-
-def test_adda_inverts_labels_and_freezes_source_and_head() -> None:
-    torch.manual_seed(0)
-    given = task()
-    method = ADDA(width=6, discriminator_width=4, steps=10)
-    first = method.source(given)
-    first.network.eval()
-    assert first.end is not None
-    first.end()
-    learned = {name: tensor.clone() for name, tensor in first.network.state_dict().items()}
-    assert {f"source/{name}" for name in learned} == set(given.memory)
-
-    phase = method.adapt(given)
-    network = phase.network
-    for name, tensor in learned.items():
-        torch.testing.assert_close(network.state_dict()[name], tensor)
-    assert first.steps + phase.steps == 10
-    terms = phase.loss(batch_of(given), torch.tensor(0.0))
-    encoder, judge = network.get_parameter("bottleneck.0.weight"), network.get_parameter("discriminator.0.weight")
-    # Each of the two updates reaches its own side only, and the frozen head none.
-    assert torch.autograd.grad(terms["domain_loss"], encoder, allow_unused=True, retain_graph=True)[0] is None
-    assert torch.autograd.grad(terms["inverted_loss"], judge, allow_unused=True, retain_graph=True)[0] is None
-    assert not any(parameter.requires_grad for parameter in network.get_submodule("f").parameters())
-    # A step of the encoder makes the discriminator take the target for the source.
-    (gradient,) = torch.autograd.grad(terms["inverted_loss"], encoder)
-    with torch.no_grad():
-        encoder -= 1e-2 * gradient
-    after = phase.loss(batch_of(given), torch.tensor(0.0))
-    assert after["inverted_loss"] < terms["inverted_loss"]
-    # Features are compared without dropout, so the loss has no randomness left in it.
-    assert phase.loss(batch_of(given), torch.tensor(0.0))["inverted_loss"] == after["inverted_loss"]
-
-
-def test_adda_learns_at_its_own_rates() -> None:
-    given = task()
-    method = ADDA(width=6, discriminator_width=4, encoder_rate=0.2)
-    network = method.network(given.source.example_shape, given.n_classes)
-    groups = method.parameter_groups(network)
-    assert [group["share"] for group in groups] == [1.0, 0.2]
-    assert sum(p.numel() for group in groups for p in group["params"]) == sum(p.numel() for p in network.parameters())
 
 
 @pytest.mark.parametrize("estimator", ["unbiased", "biased"])
@@ -226,6 +110,23 @@ def test_mentor_imitates_its_curriculum() -> None:
     assert float(((found > 0.5) == (wanted > 0.5)).float().mean()) > 0.98
 
 
+def test_the_student_is_weighted_by_the_mentor_it_was_left() -> None:
+    torch.manual_seed(0)
+    given = task()
+    mentor = Mentor(3)
+    torch.nn.init.normal_(mentor.out.weight)
+    given.memory |= {f"mentor/{name}": tensor.clone() for name, tensor in mentor.state_dict().items()}
+    phase = MentorNet(width=6, dropout=0).student(given)
+    batch = batch_of(given)
+    assert phase.loss(batch, torch.tensor(0.0))["kept_share"] == 1  # burn-in
+    losses = F.cross_entropy(phase.network(batch.source), batch.labels, reduction="none")
+    quantile = losses.sort().values[8]  # of twelve, the nearest to .75; the average has seen it twice
+    weights = torch.sigmoid(mentor.logits(losses, losses - quantile, batch.labels, torch.full((12,), 0.5)))
+    terms = phase.loss(batch, torch.tensor(0.5))
+    assert terms["kept_share"].item() == pytest.approx(weights.mean().item(), rel=1e-4)
+    assert terms["loss"].item() == pytest.approx(((weights * losses).sum() / weights.sum()).item(), rel=1e-4)
+
+
 def test_predefined_curriculum_by_hand() -> None:
     distances = torch.tensor([3.0, -1.0, 0.0, 0.1, 0.25, 2.0, -1.0])
     shares = torch.tensor([0.1, 0.5, 0.5, 0.5, 0.95, 0.95, 0.95])
@@ -257,8 +158,15 @@ def test_rtn_predicts_with_the_target_classifier() -> None:
 def test_rtn_loss_is_made_of_its_parts() -> None:
     torch.manual_seed(0)
     given = task()
-    phase = RTN(width=6, mmd_weight=0.7, entropy_weight=0.2).adapt(given)
-    terms = phase.loss(batch_of(given), torch.tensor(0.5))
+    phase = RTN(width=6, dropout=0, mmd_weight=0.7, entropy_weight=0.2).adapt(given)
+    network: Any = phase.network
+    torch.nn.init.normal_(network.residual[2].weight, 0, 5)
+    batch = batch_of(given)
+    terms = phase.loss(batch, torch.tensor(0.5))
+    logits = network(torch.cat([batch.source, batch.target]))[:12]
+    of_source = F.cross_entropy(network.source_logits(logits), batch.labels)
+    torch.testing.assert_close(terms["risk"], of_source)
+    assert not torch.allclose(of_source, F.cross_entropy(logits, batch.labels))
     expected = terms["risk"] + 0.7 * terms["mmd_unbiased"] + 0.2 * 0.5 * terms["target_entropy"]
     torch.testing.assert_close(terms["loss"], expected)
 

@@ -38,7 +38,6 @@ __all__ = [
     "method_class",
     "method_names",
     "register",
-    "rising",
     "with_presets",
 ]
 
@@ -266,13 +265,6 @@ class Method(Fitted):
         fast = [p for p in network.parameters() if id(p) not in slow_ids]
         groups = [{"params": fast, "share": 1.0}, {"params": slow, "share": self.backbone_rate}]
         return [group for group in groups if group["params"]]
-
-
-def rising(full: float, rise: float, steps: int) -> Schedule:
-    """A weight that rises as full·(2/(1 + e^(−i/rise)) − 1) with the iteration i; all of it from the start if rise is 0."""
-    if rise == 0:
-        return lambda progress: full
-    return lambda progress: full * (2 * torch.sigmoid(progress * steps / rise) - 1)
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from robustda.losses import entropy, margin_discrepancy, weighted_risk
-from robustda.methods.base import Batch, Method, Phase, Schedule, Task, check_at_least, register, rising
+from robustda.methods.base import Batch, Method, Phase, Schedule, Task, check_at_least, register
 from robustda.nets import Adversarial
 
 __all__ = ["MDD", "AdversarialMethod", "Play"]
@@ -45,7 +45,9 @@ class AdversarialMethod(Method):
 
     def reversal(self) -> Schedule:
         """β as a function of progress."""
-        return rising(self.beta, self.beta_rise, self.steps)
+        if self.beta_rise == 0:
+            return lambda progress: self.beta
+        return lambda progress: self.beta * (2 * torch.sigmoid(progress * self.steps / self.beta_rise) - 1)
 
 
 @register("mdd")

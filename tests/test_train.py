@@ -14,6 +14,7 @@ from conftest import make_pair
 from robustda import MDD, RDA, Domain, SourceOnly, create_method, load
 from robustda.errors import ConfigError, DataError, RobustDAWarning, RunError
 from robustda.methods import Method
+from robustda.run import load_tensors
 from robustda.train import predict_table
 
 SMALL = {"width": 8, "steps": 20, "batch_size": 16}
@@ -548,3 +549,13 @@ def test_fitting_leaves_the_random_numbers_of_the_caller_alone(pair):
     torch.manual_seed(3)
     SourceOnly(**SMALL).fit(pair.source, pair.target, **RUNTIME)
     assert torch.equal(torch.rand(4), expected)
+
+
+def test_loss_curves_are_kept_on_request_and_average_to_the_mean_loss(pair, tmp_path):
+    small_rda(keep_curves=True).fit(pair.source, pair.target, out=tmp_path / "run", **RUNTIME)
+    curves = load_tensors(tmp_path / "run" / "curves.safetensors")["losses"]
+    assert curves.shape == (2, len(pair.source))
+    table = pd.read_csv(tmp_path / "run" / "trust.csv")
+    np.testing.assert_allclose(curves.double().mean(dim=0), table["mean_loss"], rtol=1e-5)
+    small_rda().fit(pair.source, pair.target, out=tmp_path / "plain", **RUNTIME)
+    assert not (tmp_path / "plain" / "curves.safetensors").exists()

@@ -4,6 +4,7 @@ config.json        the settings and what the data were        environment.json  
 metrics.csv        phase, step, metric, value                 tensorboard/       the same as curves
 checkpoints/       to resume from; the last two are kept      trust.csv          what was made of each source example
 model.safetensors, model.json   the model that predicts       predictions.csv    the target's classes
+curves.safetensors   each source example's loss in each epoch, if asked for
 summary.json       the outcome in a few numbers               done               written last of all
 """
 

@@ -224,6 +224,8 @@ class _Run:
             names = self.source.classes[self.source.y]
             header = ("id", "given_label", "mean_loss", "threshold", "weight")
             folder.write_csv("trust.csv", header, zip(self.source.ids, names, *columns, strict=True))
+        if "loss_curves" in memory:
+            save_tensors(folder.path / "curves.safetensors", {"losses": memory["loss_curves"]})
         digest = save_tensors(folder.path / "model.safetensors", method.network_.state_dict())
         folder.write_json(
             "model.json",

@@ -69,6 +69,7 @@ class RDA(AdversarialMethod):
     estimator: how auto estimates: confident (issues counted by confident learning) or anchor (Patrini et al.).
     epochs: epochs of stage 1 (T).
     curriculum_rate: learning rate of stage 1.
+    keep_curves: keep every example's loss of every epoch, too: m × T numbers, in curves.safetensors of the run folder.
     collect: losses of stage 1 are collected before each epoch (paper) or after it (authors).
     keep_rule: share of each class to keep (p_k): paper max{1−1.2r, .8(1−r)}, authors min{1−1.2r, .9(1−r)}, plain 1−r.
     curriculum: classwise ranks each class by itself (the paper's); offline has one threshold for all; online has no
@@ -97,6 +98,7 @@ class RDA(AdversarialMethod):
     estimator: Literal["confident", "anchor"] = "confident"
     epochs: int = 30
     curriculum_rate: float = 0.001
+    keep_curves: bool = False
     collect: Literal["before", "after"] = "after"
     keep_rule: KeepRule = "authors"
     curriculum: Literal["classwise", "offline", "online"] = "classwise"
@@ -129,7 +131,7 @@ class RDA(AdversarialMethod):
             raise ConfigError(f"{given}: give one for each class, or one for all")
         network = self.network(task.source.example_shape, task.n_classes)
         network.adversary.requires_grad_(False)
-        ledger = LossLedger(len(task.source), device=task.device)
+        ledger = LossLedger(len(task.source), curves=self.keep_curves, device=task.device)
         epoch_steps = max(1, round(len(task.source) / self.batch_size))
         steps = self.epochs * epoch_steps
 
@@ -149,6 +151,8 @@ class RDA(AdversarialMethod):
                 "threshold": outcome.threshold,
                 "trust": outcome.trust.float(),
             }
+            if ledger.curves:
+                task.memory["loss_curves"] = torch.stack(ledger.curves)
 
         return Phase(
             "filter",

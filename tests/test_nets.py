@@ -22,6 +22,7 @@ from robustda.nets import (
     Backbone,
     Classifier,
     Dropout,
+    Wide,
     bottleneck,
     create_backbone,
     head,
@@ -99,6 +100,23 @@ def test_a_backbone_in_low_precision_still_feeds_full_precision_to_the_heads() -
     torch.testing.assert_close(low, full, rtol=0.05, atol=0.01)
 
 
+def test_a_wide_layer_in_low_precision_trains_like_a_full_one_and_predicts_exactly() -> None:
+    torch.manual_seed(0)
+    layer, x = Wide(64, 32), torch.randn(16, 64)
+    full = layer(x)
+    full.square().mean().backward()
+    gradient = layer.weight.grad.clone()
+    layer.weight.grad = None
+    layer.low_precision = True
+    low = layer(x)
+    low.square().mean().backward()
+    assert low.dtype == layer.weight.grad.dtype == torch.float32
+    assert not torch.equal(low, full)
+    torch.testing.assert_close(low, full, rtol=0.02, atol=0.02)
+    torch.testing.assert_close(layer.weight.grad, gradient, rtol=0.05, atol=0.001)
+    assert torch.equal(layer.eval()(x), full)
+
+
 def test_the_layers_start_as_the_reference_has_them() -> None:
     torch.manual_seed(0)
     first = bottleneck(2048, 1024)[0]
@@ -125,8 +143,8 @@ def test_other_widths_keep_the_size_of_the_activations() -> None:
 
 def test_the_layers_stand_in_the_order_of_the_reference() -> None:
     kinds = [type(layer) for layer in bottleneck(8, 4)]
-    assert kinds == [nn.Linear, nn.BatchNorm1d, nn.ReLU, Dropout]
-    assert [type(layer) for layer in head(4, 3)] == [nn.Linear, nn.ReLU, Dropout, nn.Linear]
+    assert kinds == [Wide, nn.BatchNorm1d, nn.ReLU, Dropout]
+    assert [type(layer) for layer in head(4, 3)] == [Wide, nn.ReLU, Dropout, nn.Linear]
     assert bottleneck(8, 4)[3].p == head(4, 3)[2].p == 0.5
 
 

@@ -8,9 +8,12 @@ up on the device until it is asked for.
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import os
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,10 +22,13 @@ import torch
 from robustda.data.batches import Order, derive_seed
 from robustda.errors import ConfigError
 from robustda.methods.base import Batch, Method, Phase, Task
+from robustda.nets import Wide
 
 __all__ = ["Runtime", "Stepper", "place"]
 
 _EAGER_STEPS = 4  # steps that run uncaptured on a GPU, so that libraries have made their plans before the recording
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
+_WIDE = 2**18  # weights of a layer from which on products in bfloat16 pay on a CPU
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +38,9 @@ class Runtime:
     Parameters
     ----------
     device: cpu, cuda, cuda:1, ...; auto takes a GPU if there is one.
-    precision: of the backbone: float32 or bfloat16; auto is bfloat16 on a GPU. Heads and losses are always float32.
+    precision: float32 or bfloat16; auto is bfloat16 where the device has instructions for it. On a GPU that concerns
+        the backbone; on a CPU, if left to auto, the products in wide layers of the heads while they train. Losses and
+        weights are always float32.
     threads: CPU threads (0: as PyTorch decides).
     capture: record the training step and replay it (GPU only).
     log_every: steps between two entries in the metrics.
@@ -76,6 +84,12 @@ class Runtime:
         """Whether the backbone computes in bfloat16."""
         return self.precision == "bfloat16" or (self.precision == "auto" and device.type == "cuda")
 
+    def bfloat16_products(self, device: torch.device) -> bool:
+        """Whether wide layers of the heads train with products in bfloat16: a CPU's time goes there."""
+        return device.type == "cpu" and (
+            self.precision == "bfloat16" or (self.precision == "auto" and _cpu_has_bfloat16())
+        )
+
     @contextmanager
     def limits(self) -> Iterator[None]:
         """Set the number of threads for the time of a run, and leave the caller's random numbers as they were."""
@@ -83,6 +97,8 @@ class Runtime:
         if self.threads:
             torch.set_num_threads(min(self.threads, os.cpu_count() or 1))
         device = self.torch_device()
+        if device.type == "cpu":
+            _keep_freed_memory()
         try:
             with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
                 yield
@@ -90,13 +106,39 @@ class Runtime:
             torch.set_num_threads(before)
 
 
-def place(network: torch.nn.Module, device: torch.device, *, bfloat16: bool) -> None:
-    """Move a network to its device, in the memory layout and precision that suit it there."""
+def place(network: torch.nn.Module, device: torch.device, runtime: Runtime | None = None) -> None:
+    """Move a network to its device, in the layout and precision that suit it there; float32 without a runtime."""
     network.to(device)
     backbone = getattr(network, "backbone", network)
     if device.type == "cuda":
         backbone.to(memory_format=torch.channels_last)
-    backbone.low_precision = bfloat16
+    backbone.low_precision = runtime is not None and runtime.bfloat16(device)
+    low = runtime is not None and runtime.bfloat16_products(device)
+    for layer in network.modules():
+        if isinstance(layer, Wide):
+            layer.low_precision = low and layer.weight.numel() >= _WIDE
+
+
+@functools.cache
+def _keep_freed_memory() -> None:
+    """Have the C library keep what is freed for the next step, instead of fetching it page by page again.
+
+    Gradients and casts of a step are a few large blocks, which glibc hands back to the system as soon as they are
+    freed; on vectors that costs a tenth of the step. Elsewhere (macOS, Windows, musl) there is nothing to do.
+    """
+    if sys.platform != "linux":
+        return
+    with suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+        mallopt(_M_MMAP_THRESHOLD, 2**30)
+        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+@functools.cache
+def _cpu_has_bfloat16() -> bool:
+    """Instructions for products in bfloat16, without which they are slower than float32's."""
+    known = (getattr(torch.cpu, f"_is_{name}_supported", None) for name in ("avx512_bf16", "amx_tile"))
+    return any(ask is not None and bool(ask()) for ask in known)
 
 
 class Stepper:

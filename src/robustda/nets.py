@@ -20,6 +20,7 @@ __all__ = [
     "Adversarial",
     "Backbone",
     "Classifier",
+    "Wide",
     "bottleneck",
     "create_backbone",
     "head",
@@ -65,7 +66,7 @@ class Adversarial(Classifier):
 
 def bottleneck(in_features: int, width: int, *, dropout: float = 0.5) -> nn.Sequential:
     """Linear, batch norm, ReLU, dropout."""
-    linear = nn.Linear(in_features, width)
+    linear = Wide(in_features, width)
     nn.init.normal_(linear.weight, 0, _BOTTLENECK_STD * math.sqrt(_BOTTLENECK_FAN_IN / in_features))
     nn.init.constant_(linear.bias, 0.1)
     return nn.Sequential(linear, nn.BatchNorm1d(width), nn.ReLU(), Dropout(dropout))
@@ -73,11 +74,27 @@ def bottleneck(in_features: int, width: int, *, dropout: float = 0.5) -> nn.Sequ
 
 def head(width: int, n_classes: int, *, dropout: float = 0.5) -> nn.Sequential:
     """A classifier of two layers, as f and f' both are."""
-    layers = nn.Sequential(nn.Linear(width, width), nn.ReLU(), Dropout(dropout), nn.Linear(width, n_classes))
+    layers = nn.Sequential(Wide(width, width), nn.ReLU(), Dropout(dropout), nn.Linear(width, n_classes))
     for layer in (layers[0], layers[3]):
         nn.init.normal_(cast(Tensor, layer.weight), 0, _HEAD_STD * math.sqrt(_HEAD_FAN_IN / width))
         nn.init.zeros_(cast(Tensor, layer.bias))
     return layers
+
+
+class Wide(nn.Linear):
+    """A linear layer whose products, while it trains on a CPU that has instructions for it, may be of bfloat16 numbers.
+
+    Weights, sums and activations stay float32, and so does prediction. Where the matrix products of the heads are the
+    whole cost, on vectors, a training step takes two thirds of the time.
+    """
+
+    low_precision = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not (self.low_precision and self.training):
+            return super().forward(x)
+        product = nn.functional.linear(x.bfloat16(), self.weight.bfloat16())
+        return product.float() + self.bias
 
 
 class Dropout(nn.Module):

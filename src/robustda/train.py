@@ -126,7 +126,7 @@ class _Run:
     def _build(self, build: Callable[[Task], Phase]) -> Phase:
         torch.manual_seed(derive_seed(self.method.seed, build.__name__, "weights"))
         phase = build(self.task)
-        place(phase.network, self.device, bfloat16=self.runtime.bfloat16(self.device))
+        place(phase.network, self.device, self.runtime)
         return phase
 
     def _train(self, phase: Phase, stepper: Stepper, number: int, start: int, *, last: bool) -> None:
@@ -265,7 +265,7 @@ def load(path: str | os.PathLike[str], *, device: str = "auto") -> Method:
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise RunError(f"the model in {path} cannot be read ({reason}): delete the folder and fit again") from error
-    place(network, place_at, bfloat16=False)
+    place(network, place_at)
     method.network_ = network.eval()
     return method
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from robustda.alignment import domain_accuracy, domain_loss
 from robustda.losses import entropy, weighted_risk
 from robustda.methods.base import Batch, Method, Phase, Schedule, Task, check_at_least, register
-from robustda.nets import Backbone, Classifier, reverse_gradient
+from robustda.nets import Backbone, Classifier, Wide, reverse_gradient
 
 __all__ = ["DANN", "DomainAdversarial", "DomainAdversarialMethod", "Encounter"]
 
@@ -98,10 +98,10 @@ class DomainAdversarial(Classifier):
 def discriminator(in_features: int, width: int) -> nn.Sequential:
     """Two hidden layers with batch norm, and one logit."""
     return nn.Sequential(
-        nn.Linear(in_features, width),
+        Wide(in_features, width),
         nn.BatchNorm1d(width),
         nn.ReLU(),
-        nn.Linear(width, width),
+        Wide(width, width),
         nn.BatchNorm1d(width),
         nn.ReLU(),
         nn.Linear(width, 1),

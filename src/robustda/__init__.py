@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from robustda.errors import RobustDAError, RobustDAWarning
     from robustda.methods import MDD, RDA, Method, SourceOnly, create_method
     from robustda.noise.corrupt import corrupt
-    from robustda.train import load
+    from robustda.predict import load
 
 _HOMES = {
     "Domain": "robustda.data.domain",
@@ -33,7 +33,7 @@ _HOMES = {
     "SourceOnly": "robustda.methods",
     "corrupt": "robustda.noise.corrupt",
     "create_method": "robustda.methods",
-    "load": "robustda.train",
+    "load": "robustda.predict",
 }
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The command line: ``robustda fit | predict | corrupt | methods | demo``.
+"""The command line: ``robustda fit | predict | features | corrupt | methods | demo``.
 
 Every option of a method is an option here, and a key in ``--config file.yaml``; ``--print_config`` writes such a file.
 """
@@ -105,7 +105,7 @@ def _fit(arguments: list[str]) -> int:
 
 def _predict(arguments: list[str]) -> int:
     """Predict with the model of a run folder."""
-    from robustda.train import load, predict_table
+    from robustda.predict import load, predict_table
 
     parser = _parser("predict", _predict.__doc__)
     parser.add_argument("run", type=str, help="the --out folder of a fit")
@@ -190,6 +190,43 @@ def _corrupt(arguments: list[str]) -> int:
     return 0
 
 
+def _features(arguments: list[str]) -> int:
+    """Turn images into the vectors that a frozen backbone makes of them."""
+    from robustda.features import extract_features
+    from robustda.methods.base import Method
+    from robustda.methods.options import options
+    from robustda.noise import NoiseRecord
+
+    parser = _parser("features", _features.__doc__)
+    parser.add_argument("data", type=str, help="folder of images, or a table with a column of image paths")
+    parser.add_argument("--out", type=str, required=True, help="where to write: .npz, .csv or .parquet")
+    noise = "corrupt the clean images first, as this record says: what robustda corrupt wrote, or a table like it"
+    parser.add_argument("--noise", type=str | None, default=None, help=noise)
+    for option in options(Method):
+        if option.name in ("backbone", "weights", "image_size"):
+            parser.add_argument(f"--{option.name}", type=option.type, default=option.default, help=option.help)
+    parser.add_argument("--device", type=str, default="auto", help="cpu, cuda, ...")
+    parser.add_argument("--precision", type=Literal["float32", "bfloat16"], default="float32", help="of the backbone")
+    parser.add_argument("--label", type=str, default="label", help="the label column of a table, if it has one")
+    parser.add_argument("--path_column", type=str | None, default=None, help="the column of image paths in a table")
+    parser.add_argument("--id_column", type=str | None, default=None, help="the column of ids in a table")
+    _add_switch(parser, "strict", False, "make unreadable images an error")
+    parser.add_argument("--cache_dir", type=str | None, default=None, help="where decoded images are kept")
+    chosen = parser.parse_args(arguments)
+    out = Path(chosen.out)
+    if out.suffix not in (".npz", ".csv", ".parquet"):
+        raise ConfigError(f"cannot tell the format of {out}: end the name with .npz, .csv or .parquet")
+    columns = {"label": chosen.label, "path_column": chosen.path_column, "id_column": chosen.id_column}
+    domain = _read(chosen.data, labels="auto", **columns)
+    if chosen.noise is not None:
+        domain = NoiseRecord.load(chosen.noise).apply(domain)
+    passed_on = ("backbone", "weights", "image_size", "device", "precision", "strict", "cache_dir")
+    found = extract_features(domain, progress=True, **{name: chosen[name] for name in passed_on})
+    _write_domain(found, out, chosen.label)
+    print(f"{len(found):,} vectors of {found.shape[0]:,} features written to {out}")
+    return 0
+
+
 def _methods(arguments: list[str]) -> int:
     """List the methods, or show one with its options."""
     from rich.console import Console
@@ -236,6 +273,7 @@ def _demo(arguments: list[str]) -> int:
 _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "fit": _fit,
     "predict": _predict,
+    "features": _features,
     "corrupt": _corrupt,
     "methods": _methods,
     "demo": _demo,
@@ -346,13 +384,15 @@ def _write_domain(domain: Domain, out: Path, label: str) -> None:
     import pandas as pd
 
     if out.suffix == ".npz":
+        out.parent.mkdir(parents=True, exist_ok=True)
         domain.save_npz(out)
         return
     x = np.asarray(domain.x)
     names = domain.features or tuple(f"x{number}" for number in range(x.shape[1]))
     table = pd.DataFrame(x, columns=list(names))
     table.insert(0, "id", domain.ids)
-    table[label] = domain.labels
+    if domain.y is not None:
+        table[label] = domain.labels
     _write_table(table, out)
 
 

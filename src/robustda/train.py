@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-import json
 import os
 import shutil
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from robustda._version import __version__
-from robustda.data.augment import Augmentation
 from robustda.data.batches import Inputs, derive_seed
 from robustda.data.domain import Domain, check_pair
-from robustda.data.images import fit_image
-from robustda.data.inputs import rows_not_finite
+from robustda.data.views import at_size, natural_size, view
 from robustda.engine import Runtime, Stepper, place
-from robustda.errors import DataError, RunError
-from robustda.methods import create_method
+from robustda.errors import RunError
 from robustda.methods.base import Method, Phase, Task, forward_all
+from robustda.predict import load, prediction_table
 from robustda.progress import Bar
-from robustda.run import Metrics, RunFolder, load_tensors, save_tensors
+from robustda.run import Metrics, RunFolder, save_tensors
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = ["fit", "load", "predict_proba", "predict_table", "prediction_table"]
-
-_SMALL = 64  # images of up to this many pixels are used at their own size, with small networks
-_FULL = 256
+__all__ = ["fit"]
 
 
 def fit(
@@ -52,9 +41,9 @@ def fit(
     runtime = Runtime(**options)
     source, target = check_pair(source, target)
     if source.kind == "images":
-        size = method.image_size or _natural_size(source)
+        size = method.image_size or natural_size(source)
         decoding = {"cache_dir": cache_dir, "strict": strict, "progress": runtime.progress}
-        source, target = _at_size(source, size, **decoding), _at_size(target, size, **decoding)
+        source, target = at_size(source, size, **decoding), at_size(target, size, **decoding)
         source, target = check_pair(source, target)  # a class may have lost all its images
         method.image_size_ = size
     else:
@@ -87,7 +76,7 @@ class _Run:
             folder,
         )
         self.device = runtime.torch_device()
-        augmentation, crop = _view(method, method.image_size_)
+        augmentation, crop = view(method.image_size_, method.augment)
         self.task = Task(
             source=Inputs(source, self.device, augmentation=augmentation, crop=crop),
             labels=torch.as_tensor(source.y, device=self.device),
@@ -246,115 +235,6 @@ class _Run:
         folder.finish()
 
 
-def load(path: str | os.PathLike[str], *, device: str = "auto") -> Method:
-    """The fitted method that a run folder holds. Reads JSON and safetensors only: nothing in it is executed."""
-    path = Path(path)
-    place_at = Runtime(device=device).torch_device()
-    if not (path / "model.json").is_file():
-        raise RunError(f"{path} holds no finished run: give the --out folder of a fit that has ended")
-    try:
-        about = json.loads((path / "model.json").read_text())
-        method = create_method(about["method"], **about["params"])
-        network = method.network(tuple(about["example_shape"]), len(about["classes"]), pretrained=False)
-        network.load_state_dict(load_tensors(path / "model.safetensors", about["digest"]))
-        method.classes_ = np.asarray(about["classes"])
-        method.image_size_, method.example_shape_ = int(about["image_size"]), tuple(about["example_shape"])
-        method.features_ = tuple(about["features"])
-        method.summary_ = json.loads((path / "summary.json").read_text())
-        _load_tables(method, path)
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise RunError(f"the model in {path} cannot be read ({reason}): delete the folder and fit again") from error
-    place(network, place_at)
-    method.network_ = network.eval()
-    return method
-
-
-def predict_proba(method: Method, x: Domain | np.ndarray | str | os.PathLike[str]) -> np.ndarray:
-    """Probabilities for the examples of `x`; see `Method.predict_proba`. An unreadable image is an error."""
-    domain = x if isinstance(x, Domain) else _read(x)
-    return _predict(method, domain, strict=True)[1]
-
-
-def predict_table(method: Method, domain: Domain, *, probabilities: bool = False, **decoding: Any) -> pd.DataFrame:
-    """The predictions as a table: id, prediction, its probability, the label if there is one, all probabilities."""
-    domain, found = _predict(method, domain, **decoding)
-    table = prediction_table(domain, method.classes_, found)
-    if probabilities:
-        for number, name in enumerate(method.classes_):
-            table[f"p({name})"] = found[:, number]
-    return table
-
-
-def _predict(method: Method, domain: Domain, **decoding: Any) -> tuple[Domain, np.ndarray]:
-    """The domain as it was read, without unreadable images, and its probabilities."""
-    network = method.network_
-    if domain.kind != ("images" if method.image_size_ else "vectors"):
-        raise DataError(f"the model was trained on {'images' if method.image_size_ else 'vectors'}, not {domain.kind}")
-    device = next(network.parameters()).device
-    if domain.kind == "images":
-        domain = _at_size(domain, method.image_size_, **decoding)
-    else:
-        domain = _with_features_of(method, domain)
-    inputs = Inputs(domain, device, crop=_view(method, method.image_size_)[1])
-    network.eval()
-    return domain, torch.softmax(forward_all(network, inputs), dim=1).cpu().numpy()
-
-
-def _with_features_of(method: Method, domain: Domain) -> Domain:
-    """The vectors with the features that the model was trained on, in that order."""
-    if method.features_ and domain.features:
-        domain = domain.select_features(method.features_)
-    (width,) = method.example_shape_
-    if domain.shape != (width,):
-        raise DataError(f"the model was trained on vectors of {width} features, but these have {domain.shape[0]}")
-    bad = rows_not_finite(np.asarray(domain.x))
-    if len(bad):
-        raise DataError(
-            f"{len(bad):,} rows of {domain.called} have NaN or infinite features (first id {domain.ids[bad[0]]}): "
-            "fill them in or remove these rows"
-        )
-    return domain
-
-
-def _read(x: np.ndarray | str | os.PathLike[str]) -> Domain:
-    return Domain.read(os.fspath(x)) if isinstance(x, str | os.PathLike) else Domain.from_arrays(x)
-
-
-def prediction_table(domain: Domain, classes: np.ndarray, probabilities: np.ndarray) -> pd.DataFrame:
-    """What was predicted: id, prediction and its probability, and the label where there is one."""
-    import pandas as pd
-
-    best = probabilities.argmax(axis=1)
-    table = pd.DataFrame({"id": domain.ids, "prediction": classes[best], "probability": probabilities.max(axis=1)})
-    if domain.y is not None:
-        table["label"] = domain.labels
-    return table
-
-
-def _at_size(domain: Domain, size: int, **decoding: Any) -> Domain:
-    """The domain with its images decoded, size × size."""
-    domain = domain.decoded(size, **decoding)
-    if domain.shape[:2] == (size, size):
-        return domain
-    return dataclasses.replace(domain, x=np.stack([fit_image(image, size) for image in np.asarray(domain.x)]))
-
-
-def _natural_size(source: Domain) -> int:
-    size = source.natural_size()
-    return size if size <= _SMALL else _FULL
-
-
-def _view(method: Method, size: int) -> tuple[Augmentation, int | None]:
-    """How images of this size are augmented, and the side that the network sees."""
-    if size == 0:
-        return "none", None
-    augmentation = method.augment
-    if augmentation == "auto":
-        augmentation = "photo" if size > _SMALL else "shift"
-    return augmentation, round(size * 7 / 8) if size > _SMALL else size
-
-
 def _aside(network: torch.nn.Module, hook: Callable[[], None]) -> None:
     """Call a hook between two steps, with the network in eval mode."""
     network.eval()
@@ -422,16 +302,6 @@ def _take_over(method: Method, finished: Method) -> None:
     for name, value in vars(finished).items():
         if name.endswith("_"):
             setattr(method, name, value)
-
-
-def _load_tables(method: Method, path: Path) -> None:
-    import pandas as pd
-
-    if (path / "metrics.csv").is_file():
-        method.history_ = pd.read_csv(path / "metrics.csv")
-    if (path / "trust.csv").is_file():
-        method.trust_ = pd.read_csv(path / "trust.csv", usecols=["weight"])["weight"].to_numpy(np.float32)
-        method.noise_rate_ = method.summary_["noise_rate"]
 
 
 class _Board:

@@ -230,7 +230,7 @@ class Method(Fitted):
 
     def predict_proba(self, x: Domain | np.ndarray | str | PathLike[str]) -> np.ndarray:
         """Probabilities, one row an example, one column a class of `classes_`."""
-        from robustda.train import predict_proba
+        from robustda.predict import predict_proba
 
         if not hasattr(self, "network_"):
             raise RunError(f"this {type(self).__name__} has not been fitted yet: call fit(source, target) first")

@@ -1,0 +1,122 @@
+"""A fitted method and new data: reading it back from a run folder, and what it predicts."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from robustda.data.batches import Inputs
+from robustda.data.domain import Domain
+from robustda.data.inputs import rows_not_finite
+from robustda.data.views import at_size, view
+from robustda.engine import Runtime, place
+from robustda.errors import DataError, RunError
+from robustda.methods import create_method
+from robustda.methods.base import Method, forward_all
+from robustda.run import load_tensors
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["load", "predict_proba", "predict_table", "prediction_table"]
+
+
+def load(path: str | os.PathLike[str], *, device: str = "auto") -> Method:
+    """The fitted method that a run folder holds. Reads JSON and safetensors only: nothing in it is executed."""
+    path = Path(path)
+    place_at = Runtime(device=device).torch_device()
+    if not (path / "model.json").is_file():
+        raise RunError(f"{path} holds no finished run: give the --out folder of a fit that has ended")
+    try:
+        about = json.loads((path / "model.json").read_text())
+        method = create_method(about["method"], **about["params"])
+        network = method.network(tuple(about["example_shape"]), len(about["classes"]), pretrained=False)
+        network.load_state_dict(load_tensors(path / "model.safetensors", about["digest"]))
+        method.classes_ = np.asarray(about["classes"])
+        method.image_size_, method.example_shape_ = int(about["image_size"]), tuple(about["example_shape"])
+        method.features_ = tuple(about["features"])
+        method.summary_ = json.loads((path / "summary.json").read_text())
+        _load_tables(method, path)
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise RunError(f"the model in {path} cannot be read ({reason}): delete the folder and fit again") from error
+    place(network, place_at)
+    method.network_ = network.eval()
+    return method
+
+
+def predict_proba(method: Method, x: Domain | np.ndarray | str | os.PathLike[str]) -> np.ndarray:
+    """Probabilities for the examples of `x`; see `Method.predict_proba`. An unreadable image is an error."""
+    domain = x if isinstance(x, Domain) else _read(x)
+    return _predict(method, domain, strict=True)[1]
+
+
+def predict_table(method: Method, domain: Domain, *, probabilities: bool = False, **decoding: Any) -> pd.DataFrame:
+    """The predictions as a table: id, prediction, its probability, the label if there is one, all probabilities."""
+    domain, found = _predict(method, domain, **decoding)
+    table = prediction_table(domain, method.classes_, found)
+    if probabilities:
+        for number, name in enumerate(method.classes_):
+            table[f"p({name})"] = found[:, number]
+    return table
+
+
+def _predict(method: Method, domain: Domain, **decoding: Any) -> tuple[Domain, np.ndarray]:
+    """The domain as it was read, without unreadable images, and its probabilities."""
+    network = method.network_
+    if domain.kind != ("images" if method.image_size_ else "vectors"):
+        raise DataError(f"the model was trained on {'images' if method.image_size_ else 'vectors'}, not {domain.kind}")
+    device = next(network.parameters()).device
+    if domain.kind == "images":
+        domain = at_size(domain, method.image_size_, **decoding)
+    else:
+        domain = _with_features_of(method, domain)
+    inputs = Inputs(domain, device, crop=view(method.image_size_)[1])
+    network.eval()
+    return domain, torch.softmax(forward_all(network, inputs), dim=1).cpu().numpy()
+
+
+def _with_features_of(method: Method, domain: Domain) -> Domain:
+    """The vectors with the features that the model was trained on, in that order."""
+    if method.features_ and domain.features:
+        domain = domain.select_features(method.features_)
+    (width,) = method.example_shape_
+    if domain.shape != (width,):
+        raise DataError(f"the model was trained on vectors of {width} features, but these have {domain.shape[0]}")
+    bad = rows_not_finite(np.asarray(domain.x))
+    if len(bad):
+        raise DataError(
+            f"{len(bad):,} rows of {domain.called} have NaN or infinite features (first id {domain.ids[bad[0]]}): "
+            "fill them in or remove these rows"
+        )
+    return domain
+
+
+def _read(x: np.ndarray | str | os.PathLike[str]) -> Domain:
+    return Domain.read(os.fspath(x)) if isinstance(x, str | os.PathLike) else Domain.from_arrays(x)
+
+
+def prediction_table(domain: Domain, classes: np.ndarray, probabilities: np.ndarray) -> pd.DataFrame:
+    """What was predicted: id, prediction and its probability, and the label where there is one."""
+    import pandas as pd
+
+    best = probabilities.argmax(axis=1)
+    table = pd.DataFrame({"id": domain.ids, "prediction": classes[best], "probability": probabilities.max(axis=1)})
+    if domain.y is not None:
+        table["label"] = domain.labels
+    return table
+
+
+def _load_tables(method: Method, path: Path) -> None:
+    import pandas as pd
+
+    if (path / "metrics.csv").is_file():
+        method.history_ = pd.read_csv(path / "metrics.csv")
+    if (path / "trust.csv").is_file():
+        method.trust_ = pd.read_csv(path / "trust.csv", usecols=["weight"])["weight"].to_numpy(np.float32)
+        method.noise_rate_ = method.summary_["noise_rate"]

@@ -181,9 +181,9 @@ def test_a_target_smaller_than_a_batch_and_an_odd_source(name: str) -> None:
 
 
 @every_method
-@pytest.mark.parametrize("classes", [2, 200])
+@pytest.mark.parametrize("classes", [2, 1000])
 def test_few_and_many_classes(name: str, classes: int) -> None:
-    source, target = blobs(n=400, target=50, classes=classes)
+    source, target = blobs(n=1200, target=50, classes=classes)
     method = small(name, steps=8, epochs=1).fit(source, target, **QUIET)
     probabilities = method.predict_proba(target)
     assert probabilities.shape == (50, classes)

@@ -148,6 +148,32 @@ def test_a_killed_run_ends_as_one_that_was_never_killed(data, tmp_path, never_ki
     assert len(never_killed) == 4
 
 
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
+def test_a_run_that_is_asked_to_stop_keeps_its_very_last_step(data, tmp_path, never_killed, name):
+    """Between two entries of the metrics and long before a checkpoint is due: nothing is lost all the same."""
+    out = tmp_path / "run"
+    asked = getattr(signal, name)
+    rarely = [*fit(data, out), "--log_every", "50", "--checkpoint_seconds", "1000"]
+    whole = tmp_path / "whole"
+    subprocess.run(
+        command(*[str(whole) if word == str(out) else word for word in rarely]), env=environment(), check=True
+    )
+    with subprocess.Popen(command(*rarely), env=environment(), stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and logged(out)[0] != ADAPT:
+            time.sleep(0.0005)
+        process.send_signal(asked)
+        printed = process.communicate()[1]
+    assert (process.returncode, printed) == (
+        128 + asked,
+        f"robustda: stopped by {name}; the same command takes it up again\n",
+    )
+    number, step = map(int, checkpoints(out)[-1].name.split("-"))
+    assert number == 1
+    assert 50 < step < STEPS
+    subprocess.run(command(*rarely), env=environment(), check=True)
+    assert outcome(out) == outcome(whole)
+
+
 def test_mdd_resumes_too(data, tmp_path):
     whole, out = tmp_path / "whole", tmp_path / "run"
     assert main(fit(data, whole, method="mdd", steps=400)) == 0

@@ -368,6 +368,43 @@ def test_divergence_in_the_very_last_step_is_noticed(pair):
         SourceOnly(**{**SMALL, "steps": 1}, learning_rate=1e30).fit(*pair[:2], **RUNTIME)
 
 
+# Collapse.
+
+
+def lost_game(**params) -> Method:
+    return create_method("mdd", width=32, steps=600, beta=30.0, beta_rise=0.0, learning_rate=0.05, **params)
+
+
+def test_a_lost_game_is_stopped_and_the_last_good_checkpoint_stays(pair, tmp_path):
+    method = lost_game()
+    often = {"eval_every": 25, "log_every": 5, "checkpoint_seconds": 0}
+    message = (
+        r"collapsed: by step \d+ of phase adapt 100% of the target is predicted to be .*try a smaller beta \(now 30\)"
+    )
+    with pytest.raises(RunError, match=message) as error:
+        method.fit(*pair[:2], out=tmp_path / "run", **often, **RUNTIME)
+    kept = sorted((tmp_path / "run" / "checkpoints").iterdir())
+    assert one_line(error).endswith(f"the last good checkpoint is {kept[-1]}")
+    assert not (tmp_path / "run" / "done").exists()
+    state = load_tensors(kept[-1] / "state.safetensors", json.loads((kept[-1] / "state.json").read_text())["digest"])
+    network = method.network((pair.source.shape[0],), len(pair.source.classes))
+    network.load_state_dict({name.removeprefix("network/"): t for name, t in state.items() if "network/" in name})
+    predicted = network.eval()(torch.as_tensor(pair.target.x)).argmax(dim=1)
+    assert len(predicted.unique()) > 1
+
+
+def test_a_model_that_never_told_the_target_apart_warns(pair):
+    with pytest.warns(RobustDAWarning, match=r"of the target is predicted to be .*give it more steps \(now 100\)"):
+        create_method("tcl", width=32, steps=100, entropy_weight=100.0).fit(*pair[:2], **RUNTIME)
+
+
+def test_a_class_that_most_of_the_source_has_may_be_all_of_the_target(pair):
+    lopsided = Domain.from_arrays(pair.source.x, np.where(np.arange(len(pair.source)) < 5, "rare", "common"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RobustDAWarning)
+        SourceOnly(**SMALL).fit(lopsided, pair.target.unlabelled(), **RUNTIME)
+
+
 # Images.
 
 

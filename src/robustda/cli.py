@@ -9,12 +9,13 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from robustda._version import __version__
-from robustda.errors import ConfigError, RobustDAError, RobustDAWarning
+from robustda.errors import ConfigError, RobustDAError, RobustDAWarning, RunStopped
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
@@ -25,7 +26,7 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit code: 0 well, 2 a mistake that the user can mend, 130 interrupted."""
+    """Run a command; returns the exit code: 0 well, 2 a mistake that the user can mend, 128 + n signal n."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with warnings.catch_warnings():
@@ -34,6 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RobustDAError as error:
         print(f"robustda: error: {error}", file=sys.stderr)
         return 2
+    except RunStopped as stopped:
+        print(f"robustda: stopped by {stopped.by.name}; the same command takes it up again", file=sys.stderr)
+        return 128 + stopped.by
     except KeyboardInterrupt:
         print("robustda: interrupted; the same command with --out takes it up again", file=sys.stderr)
         return 130
@@ -384,7 +388,8 @@ def _write_domain(domain: Domain, out: Path, label: str) -> None:
     import pandas as pd
 
     if out.suffix == ".npz":
-        out.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(OSError):  # saving says what is wrong with the place
+            out.parent.mkdir(parents=True, exist_ok=True)
         domain.save_npz(out)
         return
     x = np.asarray(domain.x)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from robustda.data.batches import Order, derive_seed
 from robustda.errors import ConfigError
@@ -165,6 +166,7 @@ class Stepper:
         self._names: list[str] = []
         self._totals = torch.zeros(0, device=device)
         self._counted = 0
+        self._carried: dict[str, Tensor] = {}
         resident = task.source.resident and task.target.resident
         self._capture = capture and device.type == "cuda" and resident
         self._ran = 0
@@ -190,6 +192,16 @@ class Stepper:
         self._ran += 1
         self._counted += 1
 
+    def state(self) -> dict[str, Tensor]:
+        """What the next report will be made of."""
+        totals = dict(zip(self._names, self._totals, strict=True))
+        return {f"total/{name}": total for name, total in totals.items()} | {"counted": torch.tensor(self._counted)}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Take up where `state` left off."""
+        self._counted = int(state.pop("counted", 0))
+        self._carried = {name.removeprefix("total/"): total for name, total in state.items()}
+
     def report(self) -> dict[str, float]:
         """The means since the last report. Waits for the device."""
         means = (self._totals / max(1, self._counted)).tolist()
@@ -209,7 +221,8 @@ class Stepper:
         self.optimizer.step()
         if not self._names:
             self._names = list(terms)
-            self._totals = torch.zeros(len(terms), device=self.task.device)
+            before = [self._carried.get(name, torch.zeros(())) for name in terms]
+            self._totals = torch.stack(before).to(self.task.device)
         self._totals += torch.stack([term.detach().float() for term in terms.values()])
 
     def _batch(self) -> Batch:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["ConfigError", "DataError", "RobustDAError", "RobustDAWarning", "RunError"]
+import signal
+
+__all__ = ["ConfigError", "DataError", "RobustDAError", "RobustDAWarning", "RunError", "RunStopped"]
 
 
 class RobustDAError(ValueError):
@@ -19,6 +21,14 @@ class ConfigError(RobustDAError):
 
 class RunError(RobustDAError):
     """A run cannot start, go on or be read."""
+
+
+class RunStopped(SystemExit):
+    """A run was asked to stop by a signal, and has kept its state. Uncaught, it ends the program as the signal does."""
+
+    def __init__(self, by: signal.Signals) -> None:
+        super().__init__(128 + by)
+        self.by = by
 
 
 class RobustDAWarning(UserWarning):

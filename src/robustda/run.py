@@ -116,6 +116,10 @@ class RunFolder:
                 shutil.rmtree(path, ignore_errors=True)  # it must not count among the two that are kept
         return None
 
+    def newest_checkpoint(self) -> Path | None:
+        """Where a resumed run would take up; None at the start of a run."""
+        return next(reversed(self._checkpoints()), None)
+
     def finish(self) -> None:
         """Mark the run as done and drop its checkpoints."""
         write_whole(self.path / "done", b"")

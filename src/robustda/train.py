@@ -19,10 +19,12 @@ from robustda.data.domain import Domain, check_pair
 from robustda.data.views import at_size, natural_size, view
 from robustda.engine import Runtime, Stepper, place
 from robustda.errors import RunError
+from robustda.health import Health, remedy
 from robustda.methods.base import Method, Phase, Task, forward_all
 from robustda.predict import load, prediction_table
 from robustda.progress import Bar
 from robustda.run import Metrics, RunFolder, save_tensors
+from robustda.signals import StopRequest
 
 __all__ = ["fit"]
 
@@ -55,8 +57,9 @@ def fit(
         if folder is not None and folder.done:
             _take_over(method, load(folder.path, device=runtime.device))
             return
-        with runtime.limits():
-            _Run(method, source, target, runtime, folder).go()
+        run = _Run(method, source, target, runtime, folder)
+        with runtime.limits(), run.stop.listening():
+            run.go()
     finally:
         if folder is not None:
             folder.close()
@@ -84,6 +87,8 @@ class _Run:
             n_classes=len(source.classes),
             device=self.device,
         )
+        self.health = Health(method, self.task, source.classes, folder)
+        self.stop = StopRequest()
         self.started = time.monotonic()
         self.seconds_before = 0.0
         self.last_checkpoint = time.monotonic()
@@ -109,6 +114,8 @@ class _Run:
             self._train(phase, stepper, number, step if number == first else 0, last=number == len(builders) - 1)
             if number + 1 < len(builders):
                 self._save(number + 1, 0, {})
+                if self.stop:
+                    self.stop.obey()
         self.board.close()
         self._conclude(phase)
 
@@ -131,29 +138,37 @@ class _Run:
                 if phase.after_epoch and done % phase.epoch_steps == 0:
                     _aside(network, phase.after_epoch)
                 ended = done == phase.steps
+                if self.stop and not ended:
+                    self._keep(phase, stepper, number, done, check=last)
+                    self.stop.obey()
                 evaluate = last and (ended or (runtime.eval_every and done % runtime.eval_every == 0))
                 if not (ended or evaluate or done % runtime.log_every == 0):
                     continue
-                report = self._report(phase, stepper, done)
+                report = stepper.report()
+                self.health.finite(phase, done, report)
+                if evaluate:
+                    report |= self.health.check(phase, done)
                 if evaluate and self.target.y is not None:
                     report["target_accuracy"] = self._accuracy(network)
                 self.metrics.add(phase.name, done, report)
                 self.board.add(phase.name, done, report)
                 bar.update(done, report["loss"], report.get("target_accuracy"))
                 if not ended and time.monotonic() - self.last_checkpoint >= runtime.checkpoint_seconds:
-                    self._save(number, done, _gather(phase, stepper))
+                    self._keep(phase, stepper, number, done, check=last and not evaluate)
         network.eval()
         if phase.end:
             phase.end()
 
-    def _report(self, phase: Phase, stepper: Stepper, step: int) -> dict[str, float]:
-        report = stepper.report()
-        broken = [name for name, value in report.items() if not np.isfinite(value)]
-        if broken:
-            raise RunError(
-                f"training diverged: {broken[0]} is not finite at step {step} of phase {phase.name}; {_remedy(phase)}"
+    def _keep(self, phase: Phase, stepper: Stepper, number: int, done: int, *, check: bool) -> None:
+        """Make a checkpoint in the middle of a phase, if the state is a good one."""
+        if check:
+            self.health.check(phase, done)
+        if not self.health.ailing:
+            tensors = _gather(phase, stepper)
+            self.health.finite(
+                phase, done, {n: t for n, t in tensors.items() if n.startswith(("network/", "momentum/"))}
             )
-        return report
+            self._save(number, done, tensors)
 
     def _accuracy(self, network: torch.nn.Module) -> float:
         """Share of the target's labelled examples that are predicted right. For the log only."""
@@ -184,7 +199,8 @@ class _Run:
         method, memory = self.method, self.task.memory
         probabilities = torch.softmax(forward_all(phase.network, self.task.target), dim=1).cpu().numpy()
         if not np.isfinite(probabilities).all():
-            raise RunError(f"training diverged: the predictions are not finite; {_remedy(phase)}")
+            raise RunError(f"training diverged: the predictions are not finite; {remedy(phase)}")
+        self.health.conclude(phase)
         method.network_ = phase.network  # type: ignore[assignment]
         method.example_shape_ = self.task.source.example_shape
         method.history_ = pd.DataFrame(self.metrics.rows, columns=list(Metrics.HEADER))
@@ -248,6 +264,7 @@ def _gather(phase: Phase, stepper: Stepper) -> dict[str, Tensor]:
     for number, state in stepper.optimizer.state_dict()["state"].items():
         if state.get("momentum_buffer") is not None:
             tensors[f"momentum/{number}"] = state["momentum_buffer"]
+    tensors |= {f"report/{name}": tensor for name, tensor in stepper.state().items()}
     for name, part in phase.stateful.items():
         tensors |= {f"stateful/{name}/{key}": tensor for key, tensor in part.state().items()}
     return tensors
@@ -260,13 +277,9 @@ def _restore(tensors: dict[str, Tensor], phase: Phase, stepper: Stepper) -> None
     for number, tensor in _under("momentum/", tensors).items():
         parameter = parameters[int(number)]
         stepper.optimizer.state[parameter]["momentum_buffer"] = tensor.to(parameter.device)
+    stepper.load(_under("report/", tensors))
     for name, part in phase.stateful.items():
         part.load(_under(f"stateful/{name}/", tensors))
-
-
-def _remedy(phase: Phase) -> str:
-    rate = float(phase.learning_rate(torch.zeros(())))
-    return f"try a smaller learning rate (this phase starts at {rate:g}), or look for extreme values in the features"
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""The command line: ``robustda fit | predict | features | corrupt | methods | demo``.
+"""The command line: ``robustda fit | predict | features | corrupt | bench | methods | demo``.
 
 Every option of a method is an option here, and a key in ``--config file.yaml``; ``--print_config`` writes such a file.
 """
@@ -231,6 +231,57 @@ def _features(arguments: list[str]) -> int:
     return 0
 
 
+def _bench(arguments: list[str]) -> int:
+    """Fill a table of the paper: what is done is kept, and the same command goes on with the rest."""
+    from robustda.bench.cells import Protocol
+    from robustda.bench.data import data_root
+    from robustda.bench.experiments import EXPERIMENTS, cells_of, experiment
+    from robustda.bench.grid import Engine, run_grid
+    from robustda.bench.results import collect, write_results
+    from robustda.bench.tables import fill, markdown, write_tables
+
+    parser = _parser("bench", _bench.__doc__)
+    parser.add_argument("name", type=str, help=f"one of {', '.join(EXPERIMENTS)}")
+    parser.add_argument("--out", type=str, default="runs/bench", help="where the cells and tables go")
+    parser.add_argument("--data", type=str | None, default=None, help="folder with the data (else ROBUSTDA_DATA)")
+    parser.add_argument(
+        "--protocol", type=Protocol, default="features", help="frozen features, or fine-tuned on images"
+    )
+    parser.add_argument("--methods", type=list[str], default=[], help="rows or methods, such as [rda,mdd] (empty: all)")
+    parser.add_argument("--tasks", type=list[str], default=[], help="tasks, such as [A-W,D-A] (empty: all)")
+    parser.add_argument("--noises", type=list[str], default=[], help="label, feature, mixed (empty: all)")
+    parser.add_argument("--seeds", type=list[int], default=[0, 1, 2], help="seeds of the methods")
+    parser.add_argument("--draws", type=list[str], default=["authors"], help="authors, or seeds of simulated noise")
+    parser.add_argument("--steps", type=int, default=0, help="training steps (0: 2,000 on features, 3,000 on images)")
+    parser.add_argument("--engine", type=Engine, default="inline", help="one after the other, or in several processes")
+    parser.add_argument("--jobs", type=int, default=1, help="cells at a time, if in processes")
+    parser.add_argument("--limit_minutes", type=float, default=0.0, help="begin no cell after so many minutes")
+    parser.add_argument("--device", type=str, default="auto", help="cpu, cuda, ...")
+    chosen = parser.parse_args(arguments)
+    out = Path(chosen.out)
+    named = experiment(chosen.name)
+    how = {name: chosen[name] for name in ("protocol", "tasks", "noises", "seeds", "draws", "steps")}
+    placed = cells_of(named, rows=chosen.methods, **how)
+    if not placed:
+        raise ConfigError(f"{chosen.name} has no such cells: name tasks and noises that it has")
+    cells = [cell for _, _, cell in placed]
+    outcome = run_grid(
+        cells,
+        out,
+        data_root(chosen.data),
+        engine=chosen.engine,
+        jobs=chosen.jobs,
+        device=chosen.device,
+        limit_minutes=chosen.limit_minutes,
+    )
+    write_results(collect(cells, out), out / f"{chosen.name}-{chosen.protocol}.csv")
+    filled = fill(named, placed, out)
+    paths = write_tables(filled, out / "tables" / chosen.protocol)
+    print(markdown(filled))
+    print(f"{outcome.done} cells done, {outcome.failed} failed, {outcome.left} left; tables in {paths[0].parent}")
+    return 0 if not outcome.failed else 1
+
+
 def _methods(arguments: list[str]) -> int:
     """List the methods, or show one with its options."""
     from rich.console import Console
@@ -279,6 +330,7 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "predict": _predict,
     "features": _features,
     "corrupt": _corrupt,
+    "bench": _bench,
     "methods": _methods,
     "demo": _demo,
 }

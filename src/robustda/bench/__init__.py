@@ -1,0 +1,1 @@
+"""The paper's tables and figures as commands: what to run (experiments), how (grid), what came out (results)."""

@@ -1,0 +1,81 @@
+"""A cell of a table: one method on one task under one noise, and the run folder that it becomes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from robustda._version import __version__
+from robustda.bench.data import noisy_domain, target_domain
+from robustda.errors import RobustDAError
+
+__all__ = ["Cell", "Noise", "Protocol", "run_cell"]
+
+Noise = Literal["none", "label", "feature", "mixed"]
+Protocol = Literal["features", "finetune"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is run. Two cells that run the same thing have the same `key`, whatever table they stand in."""
+
+    method: str
+    source: str
+    target: str
+    noise: Noise
+    rate: float
+    seed: int
+    steps: int
+    protocol: Protocol
+    draw: str = "authors"
+    """whose noise: the authors' own draw, or the seed of a simulated one"""
+    settings: dict[str, Any] = field(default_factory=dict, hash=False)
+    """of the method, where they are not its defaults"""
+
+    @property
+    def key(self) -> str:
+        """The name of its run folder: a digest of all the above."""
+        return hashlib.blake2b(json.dumps(asdict(self), sort_keys=True).encode(), digest_size=10).hexdigest()
+
+    @property
+    def task(self) -> str:
+        return f"{self.source}→{self.target}"
+
+
+def run_cell(cell: Cell, out: Path, root: Path, *, device: str = "auto", threads: int = 0) -> None:
+    """Fit the cell in ``out/cells/<key>``, or take up where it stopped; a mistake is noted there and not raised."""
+    from robustda.methods import create_method
+
+    folder = out / "cells" / cell.key
+    folder.mkdir(parents=True, exist_ok=True)
+    error = folder / "error.txt"
+    error.unlink(missing_ok=True)
+    settings = dict(cell.settings)
+    if cell.protocol == "finetune":
+        settings |= {"backbone": "resnet50_v1", "weights": str(root / "weights" / "resnet50_v1_imagenet.safetensors")}
+    try:
+        source = noisy_domain(root, cell.protocol, cell.source, cell.noise, cell.rate, cell.draw, out)
+        target = target_domain(root, cell.protocol, cell.target)
+        method = create_method(cell.method, seed=cell.seed, steps=cell.steps, **settings)
+        method.fit(source, target, out=folder, device=device, threads=threads, tensorboard=False, progress=False)
+    except RobustDAError as mistake:
+        error.write_text(f"{mistake}\n")
+        return
+    (folder / "model.safetensors").unlink(missing_ok=True)  # a table needs only the numbers
+    note = asdict(cell) | {"hardware": _hardware(device), "version": __version__}
+    temporary = folder / ".cell.json"
+    temporary.write_text(json.dumps(note, indent=1, ensure_ascii=False) + "\n")
+    os.replace(temporary, folder / "cell.json")
+
+
+def _hardware(device: str) -> str:
+    import torch
+
+    if device != "cpu" and torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return f"{platform.machine()}, {torch.get_num_threads()} threads"

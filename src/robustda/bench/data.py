@@ -1,0 +1,79 @@
+"""The domains of a benchmark: Office-31 as images or frozen features, with the authors' noise or a simulated draw."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from robustda.data.catalog import office31_draw, office31_features, office31_images
+from robustda.data.domain import Domain
+from robustda.errors import ConfigError
+from robustda.noise import NoiseRecord, corrupt
+
+__all__ = ["data_root", "noise_record", "noisy_domain", "prepare", "target_domain"]
+
+
+def data_root(given: str | os.PathLike[str] | None = None) -> Path:
+    """The folder with the data: as given, or where ROBUSTDA_DATA points."""
+    root = given or os.environ.get("ROBUSTDA_DATA")
+    if not root:
+        raise ConfigError("where are the data? Give --data FOLDER, or set ROBUSTDA_DATA to it")
+    return Path(root)
+
+
+def target_domain(root: Path, protocol: str, name: str) -> Domain:
+    """A target as it is; its labels are for scoring."""
+    return office31_features(root, name) if protocol == "features" else office31_images(root, name)
+
+
+def noise_record(root: Path, name: str, noise: str, rate: float, draw: str) -> NoiseRecord:
+    """What is wrong with the source: the authors' own draw, or one made by a seed."""
+    if draw == "authors":
+        return office31_draw(root, name, noise, rate)
+    _, record = corrupt(office31_images(root, name), noise, rate, seed=int(draw))  # type: ignore[arg-type]
+    return record
+
+
+def noisy_domain(root: Path, protocol: str, name: str, noise: str, rate: float, draw: str, work: Path) -> Domain:
+    """A source with its noise. Features of corrupted images come from `work`, where `prepare` put them."""
+    clean = target_domain(root, protocol, name)
+    if noise == "none" or rate == 0:
+        return clean
+    record = noise_record(root, name, noise, rate, draw)
+    if protocol == "finetune":
+        return record.apply(clean)
+    labelled = replace(record, corrupted_features=np.zeros(len(record), dtype=bool)).apply(clean)
+    if not record.corrupted_features.any():
+        return labelled
+    found = Domain.from_npz(_features_file(work, name, noise, rate, draw))
+    return replace(labelled, x=_merged(clean, found))
+
+
+def prepare(root: Path, name: str, noise: str, rate: float, draw: str, work: Path, *, device: str = "auto") -> None:
+    """Features of the images that the noise corrupts, once: of the others they are in the data folder."""
+    file = _features_file(work, name, noise, rate, draw)
+    if noise not in ("feature", "mixed") or rate == 0 or file.exists():
+        return
+    from robustda.features import extract_features
+
+    record = noise_record(root, name, noise, rate, draw)
+    images = record.apply(office31_images(root, name))
+    hit = np.flatnonzero(np.isin(images.ids, record.ids[record.corrupted_features]))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    weights = str(root / "weights" / "resnet50_v1_imagenet.safetensors")
+    found = extract_features(images.take(hit), backbone="resnet50_v1", weights=weights, device=device, progress=True)
+    found.unlabelled().save_npz(file)
+
+
+def _features_file(work: Path, name: str, noise: str, rate: float, draw: str) -> Path:
+    return work / "features" / f"{name}_{noise}_{rate:g}_{draw}.npz"
+
+
+def _merged(clean: Domain, found: Domain) -> np.ndarray:
+    place = {identity: row for row, identity in enumerate(clean.ids)}
+    x = np.array(clean.x)
+    x[[place[identity] for identity in found.ids]] = found.x
+    return x

@@ -1,0 +1,189 @@
+"""The named experiments: which cells a table of the paper needs, and how they are laid out in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from robustda.bench import paper
+from robustda.bench.cells import Cell, Protocol
+from robustda.data.catalog import parse_task
+from robustda.errors import ConfigError
+from robustda.methods import method_names
+
+__all__ = ["EXPERIMENTS", "METHODS", "Column", "Experiment", "Row", "cells_of", "experiment"]
+
+METHODS = ("source_only", "spl", "mentornet", "dan", "rtn", "dann", "adda", "mdd", "tcl", "rda", "prototypes")
+"""In the paper's order, and the line that a deep method has to beat."""
+
+RATES = (0.0, 0.2, 0.4, 0.6, 0.8)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: a task under a noise."""
+
+    task: str
+    noise: str
+    rate: float
+
+    @property
+    def group(self) -> str:
+        return self.noise
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table: a method with settings, and the paper's figures for it, column by column."""
+
+    label: str
+    method: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    given: bool = False
+    """whether the noise rate is given, as the paper does, and not estimated"""
+    paper: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Experiment:
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+
+
+def _on_office(noise: str, rate: float = 0.4) -> tuple[Column, ...]:
+    return tuple(Column(task, noise, rate) for task in paper.OFFICE_TASKS)
+
+
+def _table1() -> Experiment:
+    columns = _on_office("label") + _on_office("feature") + _on_office("mixed")
+    rows = []
+    for name in METHODS:
+        published = tuple(v for noise in ("label", "feature", "mixed") for v in paper.TABLE_1[noise].get(name, ()))
+        rows.append(Row(name, name, paper=published))
+        if name == "rda":
+            rows.append(Row("rda, rates given", name, given=True, paper=published))
+    return Experiment("table1", "Office-31, 40 % corruption of labels, features, and both", columns, tuple(rows))
+
+
+def _table3() -> Experiment:
+    rows = (
+        Row("del-OCL", "rda", {"del_ocl": True}, True, paper.TABLE_3["del-OCL"]),
+        Row("del-PMD", "rda", {"del_pmd": True}, True, paper.TABLE_3["del-PMD"]),
+        Row("RDA", "rda", {}, True, paper.TABLE_3["RDA"]),
+    )
+    return Experiment("table3", "Office-31, 40 % mixed corruption, without OCL or PMD", _on_office("mixed"), rows)
+
+
+def _table4() -> Experiment:
+    rows = tuple(
+        Row(label, "rda", {"curriculum": label.replace("-", "")}, True, paper.TABLE_4[label])
+        for label in ("online", "offline", "class-wise")
+    )
+    return Experiment("table4", "Office-31, 40 % label corruption, three curricula", _on_office("label"), rows)
+
+
+def _table5() -> Experiment:
+    rows = (
+        Row("TCL", "tcl", {}, False, paper.TABLE_5["TCL"]),
+        Row("delete", "rda", {"feature_noisy": "delete"}, True, paper.TABLE_5["delete"]),
+        Row("reserve", "rda", {"feature_noisy": "reserve"}, True, paper.TABLE_5["reserve"]),
+    )
+    title = "Office-31, 40 % feature corruption, feature-noisy examples in the source risk or not"
+    return Experiment("table5", title, _on_office("feature"), rows)
+
+
+def _table6() -> Experiment:
+    columns = tuple(Column("A→W", "feature", rate) for rate in RATES)
+    rows = (
+        Row("DANN", "dann", {}, False, paper.TABLE_6["DANN"]),
+        Row("TCL", "tcl", {}, False, paper.TABLE_6["TCL"]),
+        Row("RDA", "rda", {}, True, paper.TABLE_6["RDA"]),
+        Row("RDA, rates estimated", "rda", {}, False, paper.TABLE_6["RDA"]),
+        Row("prototypes", "prototypes"),
+    )
+    return Experiment("table6", "Office-31 A→W, feature corruption of 0 to 80 %", columns, rows)
+
+
+def _noise_levels() -> Experiment:
+    columns = tuple(Column("A→W", "mixed", rate) for rate in RATES)
+    return Experiment(
+        "fig-noise-levels",
+        "Office-31 A→W, mixed corruption of 0 to 80 %",
+        columns,
+        tuple(Row(name, name) for name in METHODS),
+    )
+
+
+EXPERIMENTS = {e.name: e for e in (_table1(), _table3(), _table4(), _table5(), _table6(), _noise_levels())}
+
+
+def experiment(name: str) -> Experiment:
+    """The experiment of that name."""
+    if name not in EXPERIMENTS:
+        raise ConfigError(f"there is no experiment {name!r}: choose one of {', '.join(EXPERIMENTS)}")
+    return EXPERIMENTS[name]
+
+
+def cells_of(
+    chosen: Experiment,
+    *,
+    protocol: Protocol = "features",
+    rows: Sequence[str] = (),
+    tasks: Sequence[str] = (),
+    noises: Sequence[str] = (),
+    seeds: Sequence[int] = (0, 1, 2),
+    draws: Sequence[str] = ("authors",),
+    steps: int = 0,
+) -> list[tuple[Row, Column, Cell]]:
+    """Every cell with its place in the table, one seed after the other, so that a cut-off grid has whole tables."""
+    known = [row.label for row in chosen.rows] + method_names()
+    for row in rows:
+        if row not in known:
+            raise ConfigError(
+                f"{chosen.name} has no row {row!r}: choose from {', '.join(r.label for r in chosen.rows)}"
+            )
+    wanted = {parse_task(task) for task in tasks}
+    steps = steps or (2000 if protocol == "features" else 3000)
+    return [
+        (row, column, _cell(row, column, draw, seed, steps, protocol))
+        for draw in draws
+        for seed in seeds
+        for row in chosen.rows
+        for column in chosen.columns
+        if (not rows or row.label in rows or row.method in rows)
+        and (not wanted or parse_task(column.task) in wanted)
+        and (not noises or column.noise in noises)
+    ]
+
+
+def _cell(row: Row, column: Column, draw: str, seed: int, steps: int, protocol: Protocol) -> Cell:
+    source, target = parse_task(column.task)
+    noise = column.noise if column.rate else "none"
+    settings = dict(row.settings)
+    if row.given and row.method == "rda":
+        settings = oracle(noise, column.rate) | settings
+    return Cell(
+        method=row.method,
+        source=source,
+        target=target,
+        noise=noise,  # type: ignore[arg-type]
+        rate=column.rate,
+        seed=seed,
+        steps=steps,
+        protocol=protocol,
+        draw=draw,
+        settings=settings,
+    )
+
+
+def oracle(noise: str, rate: float) -> dict[str, Any]:
+    """What the authors tell RDA about the noise: the rate of wrong labels, and of corrupted features (1 − τ)."""
+    if noise == "none":
+        return {"del_ocl": True}
+    if noise == "feature":
+        return {"del_ocl": True, "proxy_share": round(1 - rate, 3)}
+    wrong = rate if noise == "label" else rate / 2
+    return {"noise_rate": wrong} | ({} if noise == "label" else {"proxy_share": round(1 - wrong, 3)})

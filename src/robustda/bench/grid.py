@@ -1,0 +1,148 @@
+"""Running many cells so that no work is lost: finished ones are skipped, stopped ones resume, failed ones are noted.
+
+Each cell is a run folder of its own, so the folder is all the state there is. The grid may be killed at any moment and
+started again, by the same command or by another that shares some of its cells.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Literal
+
+from robustda.bench.cells import Cell, run_cell
+from robustda.bench.data import prepare
+from robustda.errors import ConfigError, RunError
+
+__all__ = ["Engine", "Outcome", "run_grid", "state_of"]
+
+Engine = Literal["inline", "processes"]
+
+_ATTEMPTS = 3  # a cell whose process died under it is tried so often
+
+
+@dataclass
+class Outcome:
+    """How a grid ended: how many cells are done, how many failed, how many were not begun for lack of time."""
+
+    done: int = 0
+    failed: int = 0
+    left: int = 0
+
+
+def state_of(cell: Cell, out: Path) -> Literal["done", "failed", "open"]:
+    """Where a cell stands, by its folder."""
+    folder = out / "cells" / cell.key
+    if (folder / "cell.json").exists():
+        return "done"
+    return "failed" if (folder / "error.txt").exists() else "open"
+
+
+def run_grid(
+    cells: Iterable[Cell],
+    out: Path,
+    root: Path,
+    *,
+    engine: Engine = "inline",
+    jobs: int = 1,
+    device: str = "auto",
+    limit_minutes: float = 0,
+    retry_failed: bool = True,
+    progress: bool = True,
+) -> Outcome:
+    """Run every cell that is not done yet. With a limit no cell is begun after so many minutes."""
+    if jobs < 1:
+        raise ConfigError(f"jobs is {jobs}: give a number of at least 1")
+    unique = list({cell.key: cell for cell in cells}.values())
+    todo = [c for c in unique if state_of(c, out) == "open" or (retry_failed and state_of(c, out) == "failed")]
+    deadline = time.monotonic() + 60 * limit_minutes if limit_minutes else float("inf")
+    for name, noise, rate, draw in dict.fromkeys((c.source, c.noise, c.rate, c.draw) for c in todo):
+        if any(
+            c.protocol == "features" and (c.source, c.noise, c.rate, c.draw) == (name, noise, rate, draw) for c in todo
+        ):
+            prepare(root, name, noise, rate, draw, out, device=device)
+    watch = _Watch(len(unique), len(unique) - len(todo), show=progress)
+    if engine == "inline":
+        for cell in todo:
+            if time.monotonic() > deadline:
+                break
+            run_cell(cell, out, root, device=device)
+            watch.ended(cell, out)
+    else:
+        _in_processes(todo, out, root, jobs, device, deadline, watch)
+    states = [state_of(cell, out) for cell in unique]
+    return Outcome(states.count("done"), states.count("failed"), states.count("open"))
+
+
+def _in_processes(
+    todo: list[Cell], out: Path, root: Path, jobs: int, device: str, deadline: float, watch: _Watch
+) -> None:
+    """Several cells at a time. A process that dies takes the pool with it: a new one goes on with what is left."""
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    waiting, attempts = list(todo), dict.fromkeys((cell.key for cell in todo), 0)
+    while waiting and time.monotonic() < deadline:
+        running: dict[Future[None], Cell] = {}
+        with ProcessPoolExecutor(
+            jobs, mp_context=get_context("spawn"), initializer=_few_threads, initargs=(threads,)
+        ) as pool:
+            try:
+                while (waiting and time.monotonic() < deadline) or running:
+                    while waiting and len(running) < jobs and time.monotonic() < deadline:
+                        cell = waiting.pop(0)
+                        attempts[cell.key] += 1
+                        running[pool.submit(run_cell, cell, out, root, device=device, threads=threads)] = cell
+                    ended, _ = wait(running, return_when=FIRST_COMPLETED)
+                    for future in ended:
+                        future.result()
+                        watch.ended(running.pop(future), out)
+            except BrokenProcessPool:
+                lost = [cell for cell in running.values() if state_of(cell, out) == "open"]
+                for cell in lost:
+                    if attempts[cell.key] >= _ATTEMPTS:
+                        _give_up(cell, out)
+                waiting = [cell for cell in lost if attempts[cell.key] < _ATTEMPTS] + waiting
+
+
+def _few_threads(threads: int) -> None:
+    """Threads of one process must not wait for those of another: they share the cores."""
+    import torch
+
+    torch.set_num_threads(threads)
+
+
+def _give_up(cell: Cell, out: Path) -> None:
+    error = out / "cells" / cell.key / "error.txt"
+    error.parent.mkdir(parents=True, exist_ok=True)
+    error.write_text(f"its process died {_ATTEMPTS} times, for want of memory perhaps\n")
+
+
+class _Watch:
+    """One line for each cell that ends."""
+
+    def __init__(self, total: int, done: int, *, show: bool) -> None:
+        self._total, self._done, self._show = total, done, show
+        self._began, self._first = time.monotonic(), done
+
+    def ended(self, cell: Cell, out: Path) -> None:
+        self._done += 1
+        if not self._show:
+            return
+        from robustda.bench.results import accuracy_of
+
+        rate = (time.monotonic() - self._began) / max(1, self._done - self._first)
+        left = rate * (self._total - self._done) / 60
+        try:
+            outcome = f"{100 * accuracy_of(cell, out):.1f}"
+        except RunError:
+            outcome = "failed"
+        print(
+            f"{self._done:>5}/{self._total}  {outcome:>6}  {cell.method:<12} {cell.task:<16} {cell.noise} "
+            f"{cell.rate:g} seed {cell.seed}   about {left:.0f} min left",
+            flush=True,
+        )

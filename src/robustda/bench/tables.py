@@ -1,0 +1,174 @@
+"""A table of the paper with our figures beside the paper's: Markdown, LaTeX, CSV and HTML."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+
+from robustda.bench.cells import Cell
+from robustda.bench.experiments import Column, Experiment, Row
+from robustda.bench.results import accuracy_of
+from robustda.errors import RunError
+
+__all__ = ["FORMATS", "Filled", "fill", "write_tables"]
+
+
+@dataclass(frozen=True)
+class Filled:
+    """An experiment with its accuracies in %, (row, column, repetition); NaN where a cell is not done."""
+
+    experiment: Experiment
+    rows: tuple[Row, ...]
+    columns: tuple[Column, ...]
+    values: np.ndarray
+    caption: str
+
+    def groups(self) -> list[list[int]]:
+        """Columns that are averaged together: those under the same noise."""
+        numbered = enumerate(self.columns)
+        return [[number for number, _ in some] for _, some in groupby(numbered, key=lambda pair: pair[1].group)]
+
+
+def fill(experiment: Experiment, placed: Sequence[tuple[Row, Column, Cell]], out: Path) -> Filled:
+    """Look up what is done."""
+    rows = tuple(row for row in experiment.rows if any(row is r for r, _, _ in placed))
+    columns = tuple(column for column in experiment.columns if any(column is c for _, c, _ in placed))
+    repetitions = list(dict.fromkeys((cell.draw, cell.seed) for _, _, cell in placed))
+    values = np.full((len(rows), len(columns), len(repetitions)), np.nan)
+    for row, column, cell in placed:
+        place = rows.index(row), columns.index(column), repetitions.index((cell.draw, cell.seed))
+        try:
+            values[place] = 100 * accuracy_of(cell, out)
+        except RunError:
+            continue
+    first = placed[0][2]
+    protocol = "frozen ResNet-50 features" if first.protocol == "features" else "ResNet-50 fine-tuned on images"
+    draws, seeds = {draw for draw, _ in repetitions}, {seed for _, seed in repetitions}
+    whose = "the authors' noise draws" if draws == {"authors"} else f"noise draws: {', '.join(sorted(draws))}"
+    caption = (
+        f"{experiment.title}. Target accuracy in %, final iteration, {first.steps:,} steps; {protocol}; {whose}; "
+        f"mean over {len(seeds)} seeds. In brackets: the paper (fine-tuned, rates given)."
+    )
+    return Filled(experiment, rows, columns, values, caption)
+
+
+def markdown(filled: Filled) -> str:
+    header, body = _cells(filled)
+    lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
+    lines += ["| " + " | ".join(line) + " |" for line in body]
+    return f"{filled.caption}\n\n" + "\n".join(lines) + "\n"
+
+
+def latex(filled: Filled) -> str:
+    header, body = _cells(filled)
+    plain = [[_tex(text) for text in line] for line in [header, *body]]
+    lines = [" & ".join(line) + r" \\" for line in plain]
+    columns = "l" + "c" * (len(header) - 1)
+    return "\n".join(
+        [
+            r"\begin{table}",
+            rf"\begin{{tabular}}{{{columns}}}",
+            *[r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule"],
+            r"\end{tabular}",
+            rf"\caption{{{_tex(filled.caption)}}}",
+            "\\end{table}\n",
+        ]
+    )
+
+
+def webpage(filled: Filled) -> str:
+    header, body = _cells(filled)
+
+    def line(texts: list[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in texts) + "</tr>"
+
+    rows = "\n".join(line(texts, "td") for texts in body)
+    style = (
+        "body{font-family:sans-serif;margin:2em}td,th{padding:.3em .7em;border-bottom:1px solid #ddd;text-align:right}"
+    )
+    style += "td:first-child,th:first-child{text-align:left}"
+    title = html.escape(filled.experiment.title)
+    return (
+        f"<!doctype html><meta charset=utf-8><title>{title}</title><style>{style}</style>\n"
+        f"<p>{html.escape(filled.caption)}</p>\n<table>\n{line(header, 'th')}\n{rows}\n</table>\n"
+    )
+
+
+def comma_separated(filled: Filled) -> str:
+    lines = ["row,task,noise,rate,mean,std,repetitions,paper"]
+    for number, row in enumerate(filled.rows):
+        for place, column in enumerate(filled.columns):
+            values = filled.values[number, place]
+            done = values[np.isfinite(values)]
+            published = _published(filled, row, place)
+            mean, std = (f"{done.mean():.2f}", f"{done.std():.2f}") if len(done) else ("", "")
+            paper = "" if published is None else f"{published:g}"
+            lines.append(f'"{row.label}",{column.task},{column.noise},{column.rate:g},{mean},{std},{len(done)},{paper}')
+    return "\n".join(lines) + "\n"
+
+
+FORMATS = {".md": markdown, ".tex": latex, ".html": webpage, ".csv": comma_separated}
+
+
+def write_tables(filled: Filled, folder: Path) -> list[Path]:
+    """The table in every format."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{filled.experiment.name}{suffix}" for suffix in FORMATS]
+    for path in paths:
+        path.write_text(FORMATS[path.suffix](filled), encoding="utf-8")
+    return paths
+
+
+def _cells(filled: Filled) -> tuple[list[str], list[list[str]]]:
+    """Header and lines: a column for each task, and behind each noise the average ± between repetitions."""
+    several = len({column.group for column in filled.columns}) > 1
+    by_rate = len({column.rate for column in filled.columns}) > 1
+    header, body = ["method"], [[row.label] for row in filled.rows]
+    for group in filled.groups():
+        for place in group:
+            column = filled.columns[place]
+            name = f"{column.rate:.0%}" if by_rate else column.task
+            header.append(f"{column.noise} {name}" if several else name)
+            for number, row in enumerate(filled.rows):
+                body[number].append(_one(filled.values[number, place], _published(filled, row, place)))
+        noise = filled.columns[group[0]].noise
+        header.append(f"{noise} average" if several else "average")
+        for number, row in enumerate(filled.rows):
+            published = [_published(filled, row, place) for place in group]
+            known = [value for value in published if value is not None]
+            paper = float(np.mean(known)) if len(known) == len(group) else None
+            body[number].append(_average(filled.values[number, group], paper))
+    return header, body
+
+
+def _one(values: np.ndarray, published: float | None) -> str:
+    done = values[np.isfinite(values)]
+    ours = f"{done.mean():.1f}" if len(done) else "–"
+    return ours if published is None else f"{ours} ({published:.1f})"
+
+
+def _average(values: np.ndarray, published: float | None) -> str:
+    whole = values.mean(axis=0)
+    whole = whole[np.isfinite(whole)]
+    if not len(whole):
+        return "–" if published is None else f"– ({published:.1f})"
+    ours = f"{whole.mean():.1f}" + (f" ± {whole.std():.1f}" if len(whole) > 1 else "")
+    return ours if published is None else f"{ours} ({published:.1f})"
+
+
+def _published(filled: Filled, row: Row, place: int) -> float | None:
+    if not row.paper:
+        return None
+    position = next(n for n, column in enumerate(filled.experiment.columns) if column is filled.columns[place])
+    return row.paper[position]
+
+
+def _tex(text: str) -> str:
+    for plain, escaped in (("%", r"\%"), ("_", r"\_"), ("→", r"$\to$"), ("±", r"$\pm$"), ("–", "--")):
+        text = text.replace(plain, escaped)
+    return text

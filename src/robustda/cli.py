@@ -236,8 +236,8 @@ def _bench(arguments: list[str]) -> int:
     from robustda.bench.cells import Protocol
     from robustda.bench.data import data_root
     from robustda.bench.experiments import EXPERIMENTS, cells_of, experiment
-    from robustda.bench.grid import Engine, run_grid
-    from robustda.bench.results import collect, write_results
+    from robustda.bench.grid import Engine, run_grid, state_of
+    from robustda.bench.results import collect, lookup, merge, read_results, write_results
     from robustda.bench.tables import fill, markdown, write_tables
 
     parser = _parser("bench", _bench.__doc__)
@@ -257,6 +257,7 @@ def _bench(arguments: list[str]) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="cells at a time, if in processes")
     parser.add_argument("--limit_minutes", type=float, default=0.0, help="begin no cell after so many minutes")
     parser.add_argument("--device", type=str, default="auto", help="cpu, cuda, ...")
+    _add_switch(parser, "print_only", False, "run nothing: print the table from the results file that is in --out")
     chosen = parser.parse_args(arguments)
     out = Path(chosen.out)
     named = experiment(chosen.name)
@@ -265,21 +266,19 @@ def _bench(arguments: list[str]) -> int:
     if not placed:
         raise ConfigError(f"{chosen.name} has no such cells: name tasks and noises that it has")
     cells = [cell for _, _, cell in placed]
-    outcome = run_grid(
-        cells,
-        out,
-        data_root(chosen.data),
-        engine=chosen.engine,
-        jobs=chosen.jobs,
-        device=chosen.device,
-        limit_minutes=chosen.limit_minutes,
-    )
-    write_results(collect(cells, out), out / f"{chosen.name}-{chosen.protocol}.csv")
-    filled = fill(named, placed, out)
+    if not chosen.print_only:
+        how = {name: chosen[name] for name in ("engine", "jobs", "device", "limit_minutes")}
+        run_grid(cells, out, data_root(chosen.data), **how)
+    file = out / f"{chosen.name}-{chosen.protocol}.csv"
+    results = merge(read_results(file), collect(cells, out))
+    write_results(results, file)
+    filled = fill(named, placed, results)
     paths = write_tables(filled, out / "tables" / chosen.protocol)
     print(markdown(filled))
-    print(f"{outcome.done} cells done, {outcome.failed} failed, {outcome.left} left; tables in {paths[0].parent}")
-    return 0 if not outcome.failed else 1
+    missing = sum(line is None for line in lookup(results, cells))
+    failed = sum(state_of(cell, out) == "failed" for cell in cells)
+    print(f"{len(cells) - missing} of {len(cells)} cells done, {failed} failed; tables in {paths[0].parent}")
+    return 1 if failed else 0
 
 
 def _methods(arguments: list[str]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,7 @@ from robustda.bench import paper
 from robustda.bench.cells import Cell, Protocol
 from robustda.data.catalog import parse_task
 from robustda.errors import ConfigError
-from robustda.methods import method_names
+from robustda.methods import method_class, method_names
 
 __all__ = ["EXPERIMENTS", "METHODS", "Column", "Experiment", "Row", "cells_of", "experiment"]
 
@@ -165,6 +166,9 @@ def _cell(row: Row, column: Column, draw: str, seed: int, steps: int, protocol: 
     settings = dict(row.settings)
     if row.given and row.method == "rda":
         settings = oracle(noise, column.rate) | settings
+    # What is a default anyway would only make the same cell look like another one.
+    defaults = {field.name: field.default for field in dataclasses.fields(method_class(row.method))}
+    settings = {name: value for name, value in settings.items() if value != defaults[name]}
     return Cell(
         method=row.method,
         source=source,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -55,8 +55,12 @@ def run_grid(
     limit_minutes: float = 0,
     retry_failed: bool = True,
     progress: bool = True,
+    run: Callable[..., None] = run_cell,
 ) -> Outcome:
-    """Run every cell that is not done yet. With a limit no cell is begun after so many minutes."""
+    """Run every cell that is not done yet. With a limit no cell is begun after so many minutes.
+
+    `run` does one cell: (cell, out, root, device=, threads=).
+    """
     if jobs < 1:
         raise ConfigError(f"jobs is {jobs}: give a number of at least 1")
     unique = list({cell.key: cell for cell in cells}.values())
@@ -72,41 +76,54 @@ def run_grid(
         for cell in todo:
             if time.monotonic() > deadline:
                 break
-            run_cell(cell, out, root, device=device)
+            run(cell, out, root, device=device)
             watch.ended(cell, out)
     else:
-        _in_processes(todo, out, root, jobs, device, deadline, watch)
+        _in_processes(todo, out, root, jobs, device, deadline, watch, run)
     states = [state_of(cell, out) for cell in unique]
     return Outcome(states.count("done"), states.count("failed"), states.count("open"))
 
 
 def _in_processes(
-    todo: list[Cell], out: Path, root: Path, jobs: int, device: str, deadline: float, watch: _Watch
+    todo: list[Cell],
+    out: Path,
+    root: Path,
+    jobs: int,
+    device: str,
+    deadline: float,
+    watch: _Watch,
+    run: Callable[..., None],
 ) -> None:
-    """Several cells at a time. A process that dies takes the pool with it: a new one goes on with what is left."""
+    """Several cells at a time. A process that dies takes the pool and the cells that run beside it with it.
+
+    A new pool goes on with what is left. The lost cells are tried again one by one, so that the one to blame shows.
+    """
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    waiting, attempts = list(todo), dict.fromkeys((cell.key for cell in todo), 0)
-    while waiting and time.monotonic() < deadline:
+    waiting, suspects = list(todo), list[Cell]()
+    attempts = dict.fromkeys((cell.key for cell in todo), 0)
+    while (waiting or suspects) and time.monotonic() < deadline:
+        queue, at_once = ([suspects.pop(0)], 1) if suspects else (waiting, jobs)
         running: dict[Future[None], Cell] = {}
-        with ProcessPoolExecutor(
-            jobs, mp_context=get_context("spawn"), initializer=_few_threads, initargs=(threads,)
-        ) as pool:
+        with _pool(at_once, threads) as pool:
             try:
-                while (waiting and time.monotonic() < deadline) or running:
-                    while waiting and len(running) < jobs and time.monotonic() < deadline:
-                        cell = waiting.pop(0)
+                while (queue and time.monotonic() < deadline) or running:
+                    while queue and len(running) < at_once:
+                        cell = queue.pop(0)
                         attempts[cell.key] += 1
-                        running[pool.submit(run_cell, cell, out, root, device=device, threads=threads)] = cell
-                    ended, _ = wait(running, return_when=FIRST_COMPLETED)
-                    for future in ended:
+                        running[pool.submit(run, cell, out, root, device=device, threads=threads)] = cell
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
                         future.result()
                         watch.ended(running.pop(future), out)
             except BrokenProcessPool:
                 lost = [cell for cell in running.values() if state_of(cell, out) == "open"]
+                suspects += [cell for cell in lost if attempts[cell.key] < _ATTEMPTS]
                 for cell in lost:
                     if attempts[cell.key] >= _ATTEMPTS:
                         _give_up(cell, out)
-                waiting = [cell for cell in lost if attempts[cell.key] < _ATTEMPTS] + waiting
+
+
+def _pool(jobs: int, threads: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_few_threads, initargs=(threads,))
 
 
 def _few_threads(threads: int) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from robustda.errors import RunError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COLUMNS", "accuracy_of", "collect", "write_results"]
+__all__ = ["COLUMNS", "accuracy_of", "collect", "lookup", "merge", "read_results", "write_results"]
 
 COLUMNS = (
     "method",
@@ -52,12 +53,50 @@ def collect(cells: Iterable[Cell], out: Path) -> pd.DataFrame:
     return pd.DataFrame([line for line in lines if line], columns=list(COLUMNS))
 
 
+def lookup(table: pd.DataFrame, cells: Iterable[Cell]) -> list[dict[str, Any] | None]:
+    """The line of each cell, None where there is none: so a table can be printed from a results file alone."""
+    lines = {_identity(line): line for line in _records(table)}
+    return [lines.get(_identity(_about(cell))) for cell in cells]
+
+
+def merge(before: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
+    """Both, the new lines in place of old ones of the same cells; sorted, so that the order of work does not show."""
+    import pandas as pd
+
+    lines = {_identity(line): line for line in [*_records(before), *_records(new)]}
+    return pd.DataFrame([lines[key] for key in sorted(lines)], columns=list(COLUMNS))
+
+
+def read_results(path: Path) -> pd.DataFrame:
+    """What `write_results` wrote; an empty table where there is no such file."""
+    import pandas as pd
+
+    if not path.exists():
+        return pd.DataFrame(columns=list(COLUMNS))
+    return pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+
+
 def write_results(table: pd.DataFrame, path: Path) -> None:
     """As .csv or .parquet. Times and hardware apart, the same cells give the same file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}")
     table.to_parquet(temporary, index=False) if path.suffix == ".parquet" else table.to_csv(temporary, index=False)
     temporary.replace(path)
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(name): value for name, value in line.items()} for line in table.to_dict("records")]
+
+
+def _about(cell: Cell) -> dict[str, Any]:
+    about = asdict(cell)
+    return about | {"settings": json.dumps(about["settings"], sort_keys=True)}
+
+
+def _identity(line: Mapping[str, Any]) -> tuple[str, ...]:
+    names = ("method", "settings", "source", "target", "noise", "draw", "protocol")
+    numbers = ("rate", "seed", "steps")
+    return tuple(str(line[name]) for name in names) + tuple(f"{float(line[name]):g}" for name in numbers)
 
 
 def _line(cell: Cell, out: Path) -> dict[str, Any] | None:

@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robustda.bench.cells import Cell
 from robustda.bench.experiments import Column, Experiment, Row
-from robustda.bench.results import accuracy_of
-from robustda.errors import RunError
+from robustda.bench.results import lookup
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["FORMATS", "Filled", "fill", "write_tables"]
 
@@ -34,18 +37,16 @@ class Filled:
         return [[number for number, _ in some] for _, some in groupby(numbered, key=lambda pair: pair[1].group)]
 
 
-def fill(experiment: Experiment, placed: Sequence[tuple[Row, Column, Cell]], out: Path) -> Filled:
-    """Look up what is done."""
+def fill(experiment: Experiment, placed: Sequence[tuple[Row, Column, Cell]], results: pd.DataFrame) -> Filled:
+    """Look up what is done in a table of results."""
     rows = tuple(row for row in experiment.rows if any(row is r for r, _, _ in placed))
     columns = tuple(column for column in experiment.columns if any(column is c for _, c, _ in placed))
     repetitions = list(dict.fromkeys((cell.draw, cell.seed) for _, _, cell in placed))
     values = np.full((len(rows), len(columns), len(repetitions)), np.nan)
-    for row, column, cell in placed:
-        place = rows.index(row), columns.index(column), repetitions.index((cell.draw, cell.seed))
-        try:
-            values[place] = 100 * accuracy_of(cell, out)
-        except RunError:
-            continue
+    for (row, column, cell), line in zip(placed, lookup(results, (c for _, _, c in placed)), strict=True):
+        if line is not None:
+            place = rows.index(row), columns.index(column), repetitions.index((cell.draw, cell.seed))
+            values[place] = 100 * float(line["accuracy_final"])
     first = placed[0][2]
     protocol = "frozen ResNet-50 features" if first.protocol == "features" else "ResNet-50 fine-tuned on images"
     draws, seeds = {draw for draw, _ in repetitions}, {seed for _, seed in repetitions}
@@ -58,10 +59,13 @@ def fill(experiment: Experiment, placed: Sequence[tuple[Row, Column, Cell]], out
 
 
 def markdown(filled: Filled) -> str:
-    header, body = _cells(filled)
-    lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
-    lines += ["| " + " | ".join(line) + " |" for line in body]
-    return f"{filled.caption}\n\n" + "\n".join(lines) + "\n"
+    """One table for each noise: side by side they would be too wide to read."""
+    blocks = [filled.caption]
+    for group in filled.groups():
+        header, body = _cells(filled, [group])
+        lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
+        blocks.append("\n".join(lines + ["| " + " | ".join(line) + " |" for line in body]))
+    return "\n\n".join(blocks) + "\n"
 
 
 def latex(filled: Filled) -> str:
@@ -124,12 +128,13 @@ def write_tables(filled: Filled, folder: Path) -> list[Path]:
     return paths
 
 
-def _cells(filled: Filled) -> tuple[list[str], list[list[str]]]:
+def _cells(filled: Filled, groups: Sequence[list[int]] = ()) -> tuple[list[str], list[list[str]]]:
     """Header and lines: a column for each task, and behind each noise the average ± between repetitions."""
+    groups = groups or filled.groups()
     several = len({column.group for column in filled.columns}) > 1
     by_rate = len({column.rate for column in filled.columns}) > 1
     header, body = ["method"], [[row.label] for row in filled.rows]
-    for group in filled.groups():
+    for group in groups:
         for place in group:
             column = filled.columns[place]
             name = f"{column.rate:.0%}" if by_rate else column.task

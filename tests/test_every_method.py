@@ -12,6 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import robustda
+from robustda.data.builtin import noisy_glyphs_to_digits
 from robustda.data.domain import Domain
 from robustda.engine import Stepper
 from robustda.methods import Method, create_method, method_class, method_names
@@ -90,6 +91,16 @@ def test_learns_a_noisy_task(name: str) -> None:
     assert set(method.predict(target)) <= set(source.classes)
     shares = method.history_[method.history_.metric.str.contains("share|accuracy|agreement")]
     assert shares.value.between(0, 1).all()
+
+
+@every_method
+def test_learns_the_embedded_task(name: str) -> None:
+    """Printed digits, a fifth of them with a wrong label and a fifth blurred, to a quarter of the handwritten ones."""
+    source, target, _ = noisy_glyphs_to_digits(n_source=500, seed=0)
+    target = target.take(np.arange(0, len(target), 4))
+    rates = {"noise_rate": 0.2, "learning_rate": 0.01, "curriculum_rate": 0.01}
+    method = small(name, steps=300, epochs=8, mentor_steps=300, width=128, **rates).fit(source, target, **QUIET)
+    assert method.summary_["target_accuracy"] > 0.1 + 0.2  # chance is a tenth
 
 
 @every_method

@@ -32,13 +32,16 @@ def test_the_log_names_the_estimator(estimator: Estimator) -> None:
 def test_tcl_lets_all_through_while_it_warms_up() -> None:
     torch.manual_seed(0)
     given = task()
-    phase = TCL(width=6, discriminator_width=4, class_threshold=0.9, warm_up=0.2).adapt(given)
+    strict = {"width": 6, "discriminator_width": 4, "class_threshold": 0.9, "warm_up": 0.2}
+    phase = TCL(**strict, least_share=0.0).adapt(given)
     shares = [float(phase.loss(batch_of(given), torch.tensor(p))["kept_share"]) for p in (0.0, 0.19, 0.21, 1.0)]
     assert shares[:2] == [1, 1]
     assert shares[2:] == [0, 0]
     nothing = phase.loss(batch_of(given), torch.tensor(0.5))
     assert nothing["risk"].item() == 0
     assert nothing["loss"].isfinite()
+    some = TCL(**strict, least_share=0.25).adapt(given).loss(batch_of(given), torch.tensor(0.5))
+    assert 0.25 <= float(some["kept_share"]) < 0.5
 
 
 def test_spl_weights_by_hand() -> None:

@@ -5,7 +5,9 @@ whose class loss is small *and* that the discriminator takes for target examples
 part of the domain game are weighted by that choice, and the entropy of the target's predictions is kept low.
 
 Departures: the weighted risk is divided by the number of chosen examples, as everywhere in this library, and not by the
-batch; network and schedule are those of all methods here. While the warm-up lasts all examples count.
+batch; network and schedule are those of all methods here. While the warm-up lasts all examples count, and after it the
+easiest few of a batch do in any case (`least_share`): where no loss is below the threshold yet when the warm-up ends,
+nothing would be learned from the source any more, and the entropy alone would draw the target into one class.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from robustda.alignment import domain_loss, transferable
-from robustda.losses import entropy, masked_mean
+from robustda.losses import entropy, masked_mean, proxy_mask
 from robustda.methods.base import Batch, Phase, Task, check_at_least, check_share, register
 from robustda.methods.dann import DomainAdversarialMethod, Encounter
 
@@ -37,6 +39,7 @@ class TCL(DomainAdversarialMethod):
     domain_threshold: probability of being from the source that it should stay below (θ_d).
     domain_weight: weight of the domain's part in that decision (λ_d).
     warm_up: share of the steps in which all examples are let through.
+    least_share: share of every batch, that of the smallest losses, which is let through whatever the thresholds say.
     entropy_weight: weight of the entropy of the target's predictions.
     """
 
@@ -47,12 +50,13 @@ class TCL(DomainAdversarialMethod):
     domain_threshold: float = 0.5
     domain_weight: float = 0.1
     warm_up: float = 0.15
+    least_share: float = 0.3
     entropy_weight: float = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, class_threshold=1e-6, domain_weight=0, entropy_weight=0)
-        check_share(self, "class_threshold", "warm_up")
+        check_share(self, "class_threshold", "warm_up", "least_share")
         check_share(self, "domain_threshold", below_one=True)
 
     def phases(self) -> list[Callable[[Task], Phase]]:
@@ -73,6 +77,8 @@ class TCL(DomainAdversarialMethod):
                 domain_threshold=self.domain_threshold,
                 domain_weight=self.domain_weight,
             )
+            if self.least_share:
+                chosen = torch.maximum(chosen, proxy_mask(losses, torch.full_like(progress, self.least_share)))
             weights = torch.where(progress < self.warm_up, torch.ones_like(chosen), chosen)
             terms = {
                 "risk": masked_mean(losses, weights),

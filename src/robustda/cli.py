@@ -104,6 +104,8 @@ def _fit(arguments: list[str]) -> int:
         **{option.name: chosen[option.name] for option in runtime_options},
     )
     _print_outcome(method.summary_, Path(chosen.out))
+    if chosen.profile and hasattr(method, "profile_"):  # a run that was done before has none
+        _print_profile(method.profile_, Path(chosen.out))
     return 0
 
 
@@ -469,6 +471,17 @@ def _print_outcome(summary: dict[str, Any], out: Path) -> None:
     if summary["target_accuracy"] is not None:
         print(f"target accuracy {summary['target_accuracy']:.1%} (final iteration)")
     print(f"{summary['seconds']:.0f} s; everything is in {out}, predictions in {out / 'predictions.csv'}")
+
+
+def _print_profile(lines: list[tuple[str, float, float, int]], out: Path) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("section", "seconds", "share", "calls", box=None, pad_edge=False)
+    for name, seconds, share, calls in lines:
+        table.add_row(name, f"{seconds:.2f}", f"{share:.1%}", f"{calls:,}")
+    Console().print(table)
+    print(f"written to {out / 'profile.csv'}; {out / 'timeline.csv'} has the steps, trace-*.json ten of them in full")
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:

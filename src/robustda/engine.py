@@ -24,6 +24,7 @@ from robustda.data.batches import Order, derive_seed
 from robustda.errors import ConfigError
 from robustda.methods.base import Batch, Method, Phase, Task
 from robustda.nets import Wide
+from robustda.profile import Profile
 
 __all__ = ["Runtime", "Stepper", "place"]
 
@@ -49,6 +50,7 @@ class Runtime:
     checkpoint_seconds: least time between two checkpoints, which are made at entries in the metrics.
     tensorboard: write TensorBoard events into the run folder.
     progress: show progress bars (on a terminal).
+    profile: write where the time went into the run folder: profile.csv, timeline.csv, and a trace of ten steps.
     """
 
     device: str = "auto"
@@ -60,6 +62,7 @@ class Runtime:
     checkpoint_seconds: float = 60.0
     tensorboard: bool = True
     progress: bool = True
+    profile: bool = False
 
     def __post_init__(self) -> None:
         if self.log_every < 1:
@@ -145,8 +148,11 @@ def _cpu_has_bfloat16() -> bool:
 class Stepper:
     """The training step of a phase, and the totals of what it reports."""
 
-    def __init__(self, phase: Phase, task: Task, method: Method, *, capture: bool) -> None:
+    def __init__(
+        self, phase: Phase, task: Task, method: Method, *, capture: bool, profile: Profile | None = None
+    ) -> None:
         self.phase, self.task, self.method = phase, task, method
+        self._profile = profile or Profile(task.device, on=False)
         device, size = task.device, method.batch_size
         seed = (method.seed, phase.name)
         rows = torch.arange(len(task.source)) if phase.rows is None else phase.rows
@@ -186,9 +192,10 @@ class Stepper:
         if self._capture and self._graph is None and self._ran >= _EAGER_STEPS:
             self._record()
         if self._graph is not None:
-            self._graph.replay()
+            with self._profile.section("step: replay", wait=False):
+                self._graph.replay()
         else:
-            self._step()
+            self._step(self._profile)
         self._ran += 1
         self._counted += 1
 
@@ -209,16 +216,20 @@ class Stepper:
         self._counted = 0
         return dict(zip(self._names, means, strict=True))
 
-    def _step(self) -> None:
+    def _step(self, profile: Profile) -> None:
         progress = self._counter / self.phase.steps
-        batch = self._batch()
+        with profile.section("step: gather and augment"):
+            batch = self._batch()
         self.optimizer.zero_grad(set_to_none=True)
-        terms = self.phase.loss(batch, progress)
-        terms["loss"].backward()  # type: ignore[no-untyped-call]
-        rate = self.phase.learning_rate(progress)
-        for group in self.optimizer.param_groups:
-            group["lr"].copy_(torch.as_tensor(rate * group["share"]))
-        self.optimizer.step()
+        with profile.section("step: forward"):
+            terms = self.phase.loss(batch, progress)
+        with profile.section("step: backward"):
+            terms["loss"].backward()  # type: ignore[no-untyped-call]
+        with profile.section("step: optimiser"):
+            rate = self.phase.learning_rate(progress)
+            for group in self.optimizer.param_groups:
+                group["lr"].copy_(torch.as_tensor(rate * group["share"]))
+            self.optimizer.step()
         if not self._names:
             self._names = list(terms)
             before = [self._carried.get(name, torch.zeros(())) for name in terms]
@@ -235,4 +246,4 @@ class Stepper:
         torch.cuda.synchronize()
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
-            self._step()
+            self._step(Profile(self.task.device, on=False))  # nothing can be waited for while it is recorded

@@ -22,6 +22,7 @@ from robustda.errors import RunError
 from robustda.health import Health, remedy
 from robustda.methods.base import Method, Phase, Task, forward_all
 from robustda.predict import load, prediction_table
+from robustda.profile import Profile
 from robustda.progress import Bar
 from robustda.run import Metrics, RunFolder, save_tensors
 from robustda.signals import StopRequest
@@ -41,11 +42,13 @@ def fit(
 ) -> None:
     """Fit `method` in place; see `Method.fit`. `strict` makes unreadable images an error, `options` are `Runtime`'s."""
     runtime = Runtime(**options)
+    profile = Profile(runtime.torch_device(), on=runtime.profile)
     source, target = check_pair(source, target)
     if source.kind == "images":
         size = method.image_size or natural_size(source)
         decoding = {"cache_dir": cache_dir, "strict": strict, "progress": runtime.progress}
-        source, target = at_size(source, size, **decoding), at_size(target, size, **decoding)
+        with profile.section("decode"):
+            source, target = at_size(source, size, **decoding), at_size(target, size, **decoding)
         source, target = check_pair(source, target)  # a class may have lost all its images
         method.image_size_ = size
     else:
@@ -57,9 +60,11 @@ def fit(
         if folder is not None and folder.done:
             _take_over(method, load(folder.path, device=runtime.device))
             return
-        run = _Run(method, source, target, runtime, folder)
+        run = _Run(method, source, target, runtime, folder, profile)
         with runtime.limits(), run.stop.listening():
             run.go()
+        profile.write(folder)
+        method.profile_ = profile.table() if runtime.profile else []
     finally:
         if folder is not None:
             folder.close()
@@ -69,24 +74,26 @@ class _Run:
     """A fit in progress."""
 
     def __init__(
-        self, method: Method, source: Domain, target: Domain, runtime: Runtime, folder: RunFolder | None
+        self,
+        method: Method,
+        source: Domain,
+        target: Domain,
+        runtime: Runtime,
+        folder: RunFolder | None,
+        profile: Profile,
     ) -> None:
-        self.method, self.source, self.target, self.runtime, self.folder = (
-            method,
-            source,
-            target,
-            runtime,
-            folder,
-        )
+        self.method, self.runtime, self.folder, self.profile = method, runtime, folder, profile
+        self.source, self.target = source, target
         self.device = runtime.torch_device()
         augmentation, crop = view(method.image_size_, method.augment)
-        self.task = Task(
-            source=Inputs(source, self.device, augmentation=augmentation, crop=crop),
-            labels=torch.as_tensor(source.y, device=self.device),
-            target=Inputs(target, self.device, augmentation=augmentation, crop=crop),
-            n_classes=len(source.classes),
-            device=self.device,
-        )
+        with profile.section("to the device"):
+            self.task = Task(
+                source=Inputs(source, self.device, augmentation=augmentation, crop=crop),
+                labels=torch.as_tensor(source.y, device=self.device),
+                target=Inputs(target, self.device, augmentation=augmentation, crop=crop),
+                n_classes=len(source.classes),
+                device=self.device,
+            )
         self.health = Health(method, self.task, source.classes, folder)
         self.stop = StopRequest()
         self.started = time.monotonic()
@@ -102,12 +109,14 @@ class _Run:
         self.task.memory = {name: t.to(self.device) for name, t in _under("memory/", tensors).items()}
         path = self.folder.path / "metrics.csv" if self.folder else None
         self.metrics = Metrics(path, note.get("metrics_rows", 0))
-        self.board = _Board(self.folder, self.runtime, resumed=bool(checkpoint))
+        with self.profile.section("log"):
+            self.board = _Board(self.folder, self.runtime, resumed=bool(checkpoint))
 
         builders = self.method.phases()
         for number in range(first, len(builders)):
-            phase = self._build(builders[number])
-            stepper = Stepper(phase, self.task, self.method, capture=self.runtime.capture)
+            with self.profile.section("build the network"):
+                phase = self._build(builders[number])
+            stepper = Stepper(phase, self.task, self.method, capture=self.runtime.capture, profile=self.profile)
             if number == first and step > 0:
                 _restore(tensors, phase, stepper)
             tensors = {}
@@ -117,7 +126,8 @@ class _Run:
                 if self.stop:
                     self.stop.obey()
         self.board.close()
-        self._conclude(phase)
+        with self.profile.section("conclude"):
+            self._conclude(phase)
 
     def _build(self, build: Callable[[Task], Phase]) -> Phase:
         torch.manual_seed(derive_seed(self.method.seed, build.__name__, "weights"))
@@ -127,16 +137,19 @@ class _Run:
 
     def _train(self, phase: Phase, stepper: Stepper, number: int, start: int, *, last: bool) -> None:
         """The loop itself."""
-        runtime, network = self.runtime, phase.network
+        runtime, network, profile = self.runtime, phase.network, self.profile
         network.train()
         with Bar(phase.name, phase.steps, start, show=runtime.progress) as bar:
             for step in range(start, phase.steps):
+                profile.step(phase.name, step)
                 if phase.before_epoch and step % phase.epoch_steps == 0:
-                    _aside(network, phase.before_epoch)
+                    with profile.section("between epochs"):
+                        _aside(network, phase.before_epoch)
                 stepper(step)
                 done = step + 1
                 if phase.after_epoch and done % phase.epoch_steps == 0:
-                    _aside(network, phase.after_epoch)
+                    with profile.section("between epochs"):
+                        _aside(network, phase.after_epoch)
                 ended = done == phase.steps
                 if self.stop and not ended:
                     self._keep(phase, stepper, number, done, check=last)
@@ -144,20 +157,24 @@ class _Run:
                 evaluate = last and (ended or (runtime.eval_every and done % runtime.eval_every == 0))
                 if not (ended or evaluate or done % runtime.log_every == 0):
                     continue
-                report = stepper.report()
+                with profile.section("wait for the device"):
+                    report = stepper.report()
+                profile.entry(phase.name, done)
                 self.health.finite(phase, done, report)
                 if evaluate:
-                    report |= self.health.check(phase, done)
-                if evaluate and self.target.y is not None:
-                    report["target_accuracy"] = self._accuracy(network)
-                self.metrics.add(phase.name, done, report)
-                self.board.add(phase.name, done, report)
+                    with profile.section("evaluate"):
+                        report |= self.health.check(phase, done)
+                        report |= self._accuracy(network)
+                with profile.section("log"):
+                    self.metrics.add(phase.name, done, report)
+                    self.board.add(phase.name, done, report)
                 bar.update(done, report["loss"], report.get("target_accuracy"))
                 if not ended and time.monotonic() - self.last_checkpoint >= runtime.checkpoint_seconds:
                     self._keep(phase, stepper, number, done, check=last and not evaluate)
         network.eval()
         if phase.end:
-            phase.end()
+            with profile.section("end of the phase"):
+                phase.end()
 
     def _keep(self, phase: Phase, stepper: Stepper, number: int, done: int, *, check: bool) -> None:
         """Make a checkpoint in the middle of a phase, if the state is a good one."""
@@ -170,12 +187,14 @@ class _Run:
             )
             self._save(number, done, tensors)
 
-    def _accuracy(self, network: torch.nn.Module) -> float:
-        """Share of the target's labelled examples that are predicted right. For the log only."""
+    def _accuracy(self, network: torch.nn.Module) -> dict[str, float]:
+        """Share of the target's labelled examples that are predicted right, if there are any. For the log only."""
+        if self.target.y is None:
+            return {}
         network.eval()
         predicted = forward_all(network, self.task.target).argmax(dim=1).cpu().numpy()
         network.train()
-        return _score(predicted, self.target)
+        return {"target_accuracy": _score(predicted, self.target)}
 
     def _save(self, number: int, step: int, tensors: dict[str, Tensor]) -> None:
         if self.folder is None:
@@ -188,8 +207,9 @@ class _Run:
             "metrics_rows": len(self.metrics.rows),
             "seconds": seconds,
         }
-        self.metrics.sync()
-        self.folder.save_checkpoint(tensors, note)
+        with self.profile.section("checkpoint"):
+            self.metrics.sync()
+            self.folder.save_checkpoint(tensors, note)
         self.last_checkpoint = time.monotonic()
 
     def _conclude(self, phase: Phase) -> None:

@@ -143,6 +143,8 @@ class Fitted:
     """The side that image files are resized to (0 for vectors)."""
     example_shape_: tuple[int, ...]
     """The shape of one example as the network sees it."""
+    profile_: list[tuple[str, float, float, int]]
+    """Where the time went: section, seconds, share, calls; empty unless asked for by ``profile=True``."""
     features_: tuple[str, ...]
     """The names of the features, where the data came from a table; later tables are matched by them."""
 

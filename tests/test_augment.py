@@ -144,11 +144,11 @@ def test_shift_moves_by_at_most_an_eighth_and_by_all_of_that() -> None:
 
 @pytest.mark.parametrize(("height", "width", "size"), [(8, 8, 4), (9, 9, 4), (10, 7, 5), (6, 6, 6)])
 def test_the_centre_crop_is_the_middle(height: int, width: int, size: int) -> None:
-    images = torch.rand(2, 3, height, width)
+    images = torch.randint(0, 256, (2, height, width, 3), dtype=torch.uint8)
     top, left = (height - size) // 2, (width - size) // 2
     out = centre_crop(images, size)
-    assert out.shape == (2, 3, size, size)
-    assert torch.equal(out, images[..., top : top + size, left : left + size])
+    assert out.shape == (2, size, size, 3)
+    assert torch.equal(out, images[:, top : top + size, left : left + size])
 
 
 def smooth(count: int, height: int, width: int) -> Tensor:

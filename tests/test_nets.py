@@ -307,7 +307,7 @@ def test_resnet50_v1_gives_the_stored_features() -> None:
         files, expected = stored["dslr_files"][rows], torch.tensor(stored["dslr_x"][rows]).float()
     images = np.stack([fit_image(read_image(root / "office31" / file), 256) for file in files])
     with torch.no_grad():
-        features = psi(centre_crop(to_float(torch.from_numpy(images)), 224))
+        features = psi(to_float(centre_crop(torch.from_numpy(images), 224)))
     assert float(F.cosine_similarity(features, expected).min()) > 0.999
     torch.testing.assert_close(features.norm(dim=1), expected.norm(dim=1), rtol=0.02, atol=0)
 

@@ -116,8 +116,10 @@ def balanced(rows: Tensor, labels: Tensor, seed: int = 0) -> Tensor:
     """
     generator = torch.Generator().manual_seed(seed)
     pieces: list[Tensor] = []
-    for label, wanted in enumerate(torch.bincount(labels).tolist()):
-        own = rows[labels[rows] == label]
+    before = torch.bincount(labels)
+    left = torch.bincount(labels[rows], minlength=len(before))
+    by_class = rows[torch.argsort(labels[rows], stable=True)].split(left.tolist())
+    for own, wanted in zip(by_class, before.tolist(), strict=True):
         if len(own) == 0:
             continue
         times, rest = divmod(wanted, len(own))

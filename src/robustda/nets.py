@@ -6,6 +6,8 @@ float images (B, 3, H, W) in [0, 1] and normalises them itself, so that a saved 
 
 from __future__ import annotations
 
+import copy
+import functools
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -113,10 +115,9 @@ class Dropout(nn.Module):
         if x.device.type != "cpu":
             return nn.functional.dropout(x, self.p)
         dropped = min(255, round(256 * self.p))
-        # random_() leaves the top bit of an int64 at zero, so its last byte (on either end) is not used.
-        draws = torch.empty(-(-x.numel() // 6), dtype=torch.int64).random_().view(torch.uint8).view(-1, 8)[:, 1:7]
-        kept = draws.reshape(-1)[: x.numel()].view(x.shape) >= dropped
-        return x * kept * (256 / (256 - dropped))
+        draws = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(-(2**63), None)  # all 64 bits are random
+        kept = draws.view(torch.uint8)[: x.numel()].view(x.shape) >= dropped
+        return x * (kept * (256 / (256 - dropped)))
 
     def extra_repr(self) -> str:
         return f"p={self.p}"
@@ -241,7 +242,8 @@ class TimmBackbone(Backbone):
         self.pretrained = weights != "random"
 
     def forward(self, x: Tensor) -> Tensor:
-        return cast(Tensor, self.model((x - self.mean) / self.std))
+        # (x − mean)/std in one pass over the images
+        return cast(Tensor, self.model(torch.addcmul(-self.mean / self.std, x, 1 / self.std)))
 
 
 def create_backbone(name: str, input_shape: Sequence[int], weights: str = "hub") -> Backbone:
@@ -258,26 +260,44 @@ def create_backbone(name: str, input_shape: Sequence[int], weights: str = "hub")
             raise ConfigError("backbone 'identity' has no weights to load: leave --weights out, or use mlp")
         backbone: Backbone = Identity(input_shape[0]) if name == "identity" else MLP(input_shape[0])
         if weights not in ("hub", "random"):
+            if not Path(weights).is_file():
+                raise ConfigError(f"there is no weights file {weights}: give --weights FILE.safetensors or random")
             _load_weights(backbone, Path(weights))
             backbone.pretrained = True
         return backbone
     if name in ("identity", "mlp"):
         raise ConfigError(f"backbone {name!r} is for vectors, but the data are images: use small_cnn or a timm name")
+    if name == "resnet50_v1" and weights == "hub":
+        raise ConfigError("resnet50_v1 has no weights on the hub: give --weights FILE.safetensors or --weights random")
+    if weights in ("hub", "random"):
+        return _image_backbone(name, weights)
+    path = Path(weights)
+    if not path.is_file():
+        raise ConfigError(f"there is no weights file {path}: give --weights FILE.safetensors, hub or random")
+    state = path.stat()
+    # Every phase starts from the same weights: a copy is quicker than making and loading it anew.
+    return copy.deepcopy(_from_file(name, path, state.st_mtime_ns, state.st_size))
+
+
+def _image_backbone(name: str, weights: str) -> Backbone:
     if name == "small_cnn":
-        backbone = SmallCNN()
-    elif name == "resnet50_v1":
-        if weights == "hub":
-            raise ConfigError(
-                "resnet50_v1 has no weights on the hub: give --weights FILE.safetensors or --weights random"
-            )
-        # These weights were trained with the mean of BGR-ordered Caffe preprocessing, hence the digits.
-        backbone = TimmBackbone("resnet50", "random", mean=(0.48502, 0.45796, 0.40760), std=(0.229, 0.224, 0.225))
-        _move_strides_to_first_convolution(backbone)
-    else:
-        backbone = TimmBackbone(name, weights if weights == "hub" else "random")
-    if weights not in ("hub", "random"):
-        _load_weights(backbone, Path(weights))
-        backbone.pretrained = True
+        return SmallCNN()
+    if name != "resnet50_v1":
+        return TimmBackbone(name, weights)
+    # These weights were trained with the mean of BGR-ordered Caffe preprocessing, hence the digits.
+    backbone = TimmBackbone("resnet50", "random", mean=(0.48502, 0.45796, 0.40760), std=(0.229, 0.224, 0.225))
+    _move_strides_to_first_convolution(backbone)
+    return backbone
+
+
+@functools.lru_cache(maxsize=1)
+def _from_file(name: str, path: Path, changed: int, size: int) -> Backbone:
+    """A backbone with the weights of a file, which is read again when it has changed."""
+    # What is overwritten anyway must not move the random numbers on: a copy would not.
+    with torch.random.fork_rng(devices=[]):
+        backbone = _image_backbone(name, "random")
+    _load_weights(backbone, path)
+    backbone.pretrained = True
     return backbone
 
 
@@ -292,8 +312,6 @@ def _load_weights(backbone: nn.Module, path: Path) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    if not path.is_file():
-        raise ConfigError(f"there is no weights file {path}: give --weights FILE.safetensors, hub or random")
     try:
         state = load_file(path)
     except SafetensorError as error:

@@ -27,7 +27,7 @@ _ATTEMPTS = 10
 
 def to_float(images: Tensor) -> Tensor:
     """Bytes (B, H, W, 3) to floats (B, 3, H, W) in [0, 1]."""
-    return images.permute(0, 3, 1, 2).float() / 255
+    return images.permute(0, 3, 1, 2) * (1 / 255)  # one pass: the product with a float is a float
 
 
 def photo(images: Tensor, size: int) -> Tensor:
@@ -48,9 +48,9 @@ def shift(images: Tensor) -> Tensor:
 
 
 def centre_crop(images: Tensor, size: int) -> Tensor:
-    """The middle `size` × `size` of the images."""
-    top, left = (images.shape[2] - size) // 2, (images.shape[3] - size) // 2
-    return images[:, :, top : top + size, left : left + size]
+    """The middle `size` × `size` of images (B, H, W, 3)."""
+    top, left = (images.shape[1] - size) // 2, (images.shape[2] - size) // 2
+    return images[:, top : top + size, left : left + size]
 
 
 def crop_boxes(count: int, height: int, width: int, device: torch.device) -> Tensor:

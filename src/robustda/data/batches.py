@@ -54,30 +54,41 @@ class Inputs:
         """The shape of one example as the network is given it: (d,) or (crop, crop, 3)."""
         return (self.crop, self.crop, 3) if self.images else tuple(self._array.shape[1:])
 
+    @property
+    def vectors(self) -> np.ndarray:
+        """The inputs of all rows as they were given, in the host's memory."""
+        return self._array
+
     def train(self, rows: Tensor) -> Tensor:
         """The inputs of these rows, augmented."""
-        batch = self._gather(rows)
+        return self.augmented(self.gather(rows))
+
+    def augmented(self, batch: Tensor) -> Tensor:
+        """What was gathered as the network is given it, each time another view of it."""
         if not self.images:
             return batch
-        batch = aug.to_float(batch)
         if self.augmentation == "photo":
-            return aug.photo(batch, self.crop)
-        return aug.shift(batch) if self.augmentation == "shift" else aug.centre_crop(batch, self.crop)
+            return aug.photo(aug.to_float(batch), self.crop)
+        return aug.shift(aug.to_float(batch)) if self.augmentation == "shift" else self._centre(batch)
 
     def test(self, rows: Tensor) -> Tensor:
         """The inputs of these rows as they are, cut to the centre."""
-        batch = self._gather(rows)
-        return aug.centre_crop(aug.to_float(batch), self.crop) if self.images else batch
+        batch = self.gather(rows)
+        return self._centre(batch) if self.images else batch
 
     def in_order(self, batch_size: int) -> Iterator[Tensor]:
         """Every input once, in order, unaugmented."""
         for start in range(0, self.size, batch_size):
             yield self.test(torch.arange(start, min(start + batch_size, self.size), device=self.device))
 
-    def _gather(self, rows: Tensor) -> Tensor:
+    def gather(self, rows: Tensor) -> Tensor:
+        """The inputs of these rows as they are kept: vectors, or images as bytes (B, H, W, 3)."""
         if self._tensor is not None:
             return self._tensor[rows]
         return _as_tensor(self._array[rows.cpu().numpy()]).to(self.device, non_blocking=True)
+
+    def _centre(self, batch: Tensor) -> Tensor:
+        return aug.to_float(aug.centre_crop(batch, self.crop))
 
 
 class Order:

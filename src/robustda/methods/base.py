@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from robustda.errors import ConfigError, RobustDAWarning, RunError
-from robustda.nets import Backbone, Classifier, Pixels, create_backbone
+from robustda.nets import Backbone, Classifier, Identity, Pixels, create_backbone
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -52,6 +52,13 @@ class Batch:
     labels: Tensor
     rows: Tensor
     target: Tensor
+    whole: Tensor | None = None
+    """source and target in one piece, where they were made so"""
+
+    @property
+    def both(self) -> Tensor:
+        """The source examples, then the target's: what goes through the network together."""
+        return torch.cat([self.source, self.target]) if self.whole is None else self.whole
 
 
 @dataclass
@@ -80,6 +87,8 @@ class Task:
         The features of a pretrained backbone, the vectors themselves, or, where there is nothing better, the pixels.
         """
         backbone = method.make_backbone(self.source.example_shape)
+        if isinstance(backbone, Identity):
+            return self.source.vectors  # as they are: a million of them need no copy
         if self.source.images and not backbone.pretrained:
             backbone = Pixels()
             if self.source.crop > 64:
@@ -270,8 +279,9 @@ class Method(Fitted):
 
 
 @torch.no_grad()
-def forward_all(network: nn.Module, inputs: Inputs, batch_size: int = 512) -> Tensor:
-    """The network's output for every input, in order."""
+def forward_all(network: nn.Module, inputs: Inputs, batch_size: int = 0) -> Tensor:
+    """The network's output for every input, in order, in batches that are large but do not need much memory."""
+    batch_size = batch_size or (256 if inputs.images and inputs.crop > 64 else 2048)
     return torch.cat([network(batch).float() for batch in inputs.in_order(batch_size)])
 
 

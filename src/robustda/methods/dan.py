@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
-import torch
 from torch import Tensor
 
 from robustda.alignment import Estimator, multi_kernel_mmd
@@ -57,7 +56,7 @@ class DAN(Method):
 
         def loss(batch: Batch, progress: Tensor) -> dict[str, Tensor]:
             count = len(batch.source)
-            features = network.features(torch.cat([batch.source, batch.target]))
+            features = network.features(batch.both)
             logits = cast(Tensor, network.f(features))
             risk = weighted_risk(logits[:count], batch.labels)
             mmd = multi_kernel_mmd(features[:count], features[count:], estimator=self.estimator)

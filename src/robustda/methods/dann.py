@@ -120,7 +120,7 @@ class Encounter:
     @classmethod
     def of(cls, network: DomainAdversarial, batch: Batch, reversal: Tensor | float) -> Encounter:
         count = len(batch.source)
-        features = network.features(torch.cat([batch.source, batch.target]))
+        features = network.features(batch.both)
         logits = cast(Tensor, network.f(features))
         domain = network.domain_logits(features, reversal)
         return cls(logits[:count], logits[count:], domain[:count], domain[count:])

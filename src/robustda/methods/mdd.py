@@ -96,7 +96,7 @@ class Play:
     @classmethod
     def of(cls, network: Adversarial, batch: Batch, reversal: Tensor | float) -> Play:
         count = len(batch.source)
-        features = network.features(torch.cat([batch.source, batch.target]))
+        features = network.features(batch.both)
         logits = cast(Tensor, network.f(features))
         adversary = network.adversary_logits(features, reversal)
         labels = logits.detach().argmax(dim=1)

@@ -172,6 +172,7 @@ class RDA(AdversarialMethod):
         """Stage 2: source risk and proxy margin discrepancy together, on the trusted examples (eq. 17)."""
         network = self.network(task.source.example_shape, task.n_classes)
         reversal, share = self.reversal(), self.share()
+        whole = self.proxy_size == "shrink" and self.proxy_share == 1  # Q' is the whole batch: no ranking needed
         online = self.curriculum == "online" and not self.del_ocl
 
         def loss(batch: Batch, progress: Tensor) -> dict[str, Tensor]:
@@ -189,7 +190,7 @@ class RDA(AdversarialMethod):
                 return play.report(terms)
             trusted = self.trusted_now(losses, progress) if online else torch.ones_like(losses)
             # Online the plain discrepancy is that of the trusted examples too: a Q' of all of them.
-            proxy = trusted if self.del_pmd else trusted * proxy_mask(losses, share(progress))
+            proxy = trusted if self.del_pmd or whole else trusted * proxy_mask(losses, share(progress))
             if self.feature_noisy == "delete":
                 terms = {"risk": masked_mean(losses, proxy)}
             elif self.classifier_on == "trusted":

@@ -70,7 +70,7 @@ class RTN(Method):
 
         def loss(batch: Batch, progress: Tensor) -> dict[str, Tensor]:
             count = len(batch.source)
-            features = network.features(torch.cat([batch.source, batch.target]))
+            features = network.features(batch.both)
             logits = cast(Tensor, network.f(features))
             shares = torch.softmax(logits, dim=1)
             risk = weighted_risk(network.source_logits(logits[:count]), batch.labels)

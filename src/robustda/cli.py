@@ -268,12 +268,14 @@ def _bench(arguments: list[str]) -> int:
     if not placed:
         raise ConfigError(f"{chosen.name} has no such cells: name tasks and noises that it has")
     cells = [cell for _, _, cell in placed]
+    file = out / "results.csv"
+    results = read_results(file)
     if not chosen.print_only:
         how = {name: chosen[name] for name in ("engine", "jobs", "device", "limit_minutes")}
-        run_grid(cells, out, data_root(chosen.data), **how)
-    file = out / f"{chosen.name}-{chosen.protocol}.csv"
-    results = merge(read_results(file), collect(cells, out))
-    write_results(results, file)
+        todo = [cell for cell, line in zip(cells, lookup(results, cells), strict=True) if line is None]
+        run_grid(todo, out, data_root(chosen.data), **how)
+        results = merge(results, collect(cells, out))
+        write_results(results, file)
     filled = fill(named, placed, results)
     paths = write_tables(filled, out / "tables" / chosen.protocol)
     print(markdown(filled))

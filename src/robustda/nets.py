@@ -117,7 +117,7 @@ class Dropout(nn.Module):
         dropped = min(255, round(256 * self.p))
         draws = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(-(2**63), None)  # all 64 bits are random
         kept = draws.view(torch.uint8)[: x.numel()].view(x.shape) >= dropped
-        return x * (kept * (256 / (256 - dropped)))
+        return x * (kept * (256 / (256 - dropped))).to(x.dtype)
 
     def extra_repr(self) -> str:
         return f"p={self.p}"

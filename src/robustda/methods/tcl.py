@@ -6,7 +6,7 @@ part of the domain game are weighted by that choice, and the entropy of the targ
 
 Departures: the weighted risk is divided by the number of chosen examples, as everywhere in this library, and not by the
 batch; network and schedule are those of all methods here. While the warm-up lasts all examples count, and after it the
-easiest half of a batch does in any case (`least_share`): where no loss is below the threshold yet when the warm-up ends,
+easiest half of a batch does in any case (`least_share`): where no loss is below the threshold when the warm-up ends,
 nothing would be learned from the source any more, and the entropy alone would draw the target into one class.
 """
 

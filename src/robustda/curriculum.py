@@ -118,7 +118,7 @@ def balanced(rows: Tensor, labels: Tensor, seed: int = 0) -> Tensor:
     pieces: list[Tensor] = []
     before = torch.bincount(labels)
     left = torch.bincount(labels[rows], minlength=len(before))
-    by_class = rows[torch.argsort(labels[rows], stable=True)].split(left.tolist())
+    by_class = torch.split(rows[torch.argsort(labels[rows], stable=True)], left.tolist())
     for own, wanted in zip(by_class, before.tolist(), strict=True):
         if len(own) == 0:
             continue

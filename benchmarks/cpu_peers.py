@@ -1,0 +1,169 @@
+"""Speed on a CPU against peers, in one run: training steps, matrix products, confident joint, label issues.
+
+    pip install -r benchmarks/requirements-peers.txt
+    python benchmarks/cpu_peers.py [--threads 2 --steps 40 --rounds 5 --only dann mdd joint issues]
+
+Everybody has a process of their own, with the same number of threads, and they take turns: a busy moment of the machine
+hits all of them. A time is the median over all rounds; on a machine that others use, look at the ratio of the fastest
+tenths too. A peer that is not installed is left out, and the table says so.
+
+**Training steps.** 2048-vectors, 31 classes, 32 source and 32 target examples a step, as many of each as one epoch
+needs; a time is what passes from one step to the next, loading included, setting up and evaluation not. All train with
+Nesterov SGD of the same rate, momentum and weight decay, and have the layers of `robustda.nets`, made of PyTorch's own
+modules. What differs is each library's way:
+
+- robustda runs `fit` as it is, which takes products in bfloat16 where the processor has instructions for them, and a
+  second time with precision="float32". Its rate and β follow a schedule; the peers' are constant.
+- skada runs `DANN(...).fit` and `MDD(...).fit` of `skada.deep`, which train by skorch. Its own domain classifier is
+  narrower and ends in a softmax, so it is given ours, behind its gradient reversal, with the matching criterion. MDD's
+  loss on the target is its own: it smooths the labels.
+- pytorch-adapt has no MDD. Its DANN is `DANNHook` in the plain loop of its documentation, on the loader that it makes.
+  Batch norm sees source and target apart, and the classifier sees the source only: its products are smaller than ours.
+  Of today's setuptools it finds too little, hence the older one among the requirements.
+
+**Matrix products.** All that one step of robustda needs, forward, by weight and by input, in the shapes and the
+precision of its layers, with nothing around them and everything in the cache: less a step cannot take in this PyTorch.
+
+**Confident joint and label issues.** cleanlab's `compute_confident_joint(calibrate=False)` and
+`find_label_issues(filter_by="confident_learning")` on the same float64 probabilities, and whether the answers are
+identical. Issues are the examples that lie off the joint's diagonal and whose label is not the most probable class.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib.metadata
+import importlib.util
+import json
+import multiprocessing
+import platform
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from peers import Turn, judge_labels, matrix_products, pytorch_adapt_steps, robustda_steps, skada_steps
+
+PACKAGES = {"skada": "skada", "pytorch-adapt": "pytorch_adapt", "cleanlab": "cleanlab"}
+STEPS = {"skada": skada_steps, "pytorch-adapt": pytorch_adapt_steps}
+GOALS = {"dann": {"skada": "≥ 2", "pytorch-adapt": "≥ 2.5"}, "mdd": {"skada": "≥ 1.5"}}
+SIZES = [(100_000, 100), (1_000_000, 10)]
+
+
+@dataclass
+class Race:
+    """One piece of work, who does it, and which of them to compare: ours, the other, the ratio that is wanted."""
+
+    work: str
+    entrants: dict[str, Callable[[], Turn]]
+    comparisons: list[tuple[str, str, str]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=40, help="training steps in a turn")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", nargs="+", choices=["dann", "mdd", "joint", "issues"])
+    parser.add_argument("--out", type=Path, default=Path("runs/cpu_peers.json"))
+    arguments = parser.parse_args()
+    races = [
+        race for race in all_races(arguments.steps) if not arguments.only or race.work.split()[0] in arguments.only
+    ]
+    print("| work | who | against | ms | its ms | ratio | of the fastest tenths | goal |")
+    print("|---|---|---|---|---|---|---|---|")
+    rows: list[dict[str, Any]] = []
+    for race in races:
+        found = run(race, arguments.rounds, arguments.threads)
+        for row in found:
+            print(
+                "| {work} | {who} | {against} | {ms:.1f} | {its_ms:.1f} | {says} | {quiet:.2f} | {goal} |".format(**row)
+            )
+        rows += found
+    for name in [name for name in PACKAGES if not installed(name)]:
+        print(f"{name} is not installed and was left out")
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps({"machine": machine(arguments.threads), "rows": rows}, indent=1))
+
+
+def all_races(steps: int) -> list[Race]:
+    races = []
+    for name, goals in GOALS.items():
+        ours = {"robustda": "auto", "robustda in float32": "float32"}
+        entrants: dict[str, Callable[[], Turn]] = {}
+        comparisons = []
+        for who, precision in ours.items():
+            entrants[who] = functools.partial(robustda_steps, name, steps, precision)
+            products = f"products of {who}"
+            entrants[products] = functools.partial(matrix_products, name, steps, precision)
+            peers = [(who, peer, goal if who == "robustda" else "") for peer, goal in goals.items()]
+            comparisons += [*peers, (who, products, "≤ 1.5" if who == "robustda" else "")]
+        entrants |= {peer: functools.partial(STEPS[peer], name, steps) for peer in goals if installed(peer)}
+        comparisons.append(("robustda", "products of robustda in float32", ""))
+        races.append(Race(f"{name} step", entrants, comparisons))
+    for kind in ("joint", "issues"):
+        for size, n_classes in SIZES:
+            names = ["robustda", "cleanlab"] if installed("cleanlab") else ["robustda"]
+            entrants = {who: functools.partial(judge_labels, who, kind, size, n_classes) for who in names}
+            races.append(Race(f"{kind} {size:,} × {n_classes}", entrants, [("robustda", "cleanlab", "≥ 2")]))
+    return races
+
+
+def run(race: Race, rounds: int, threads: int) -> list[dict[str, Any]]:
+    """Let everybody take their turns, and compare those who are to be compared."""
+    seconds: dict[str, list[float]] = {who: [] for who in race.entrants}
+    answers: dict[str, str] = {}
+    spawn = multiprocessing.get_context("spawn")
+    pools = {who: ProcessPoolExecutor(1, spawn, torch.set_num_threads, (threads,)) for who in race.entrants}
+    for number in range(rounds + 1):
+        for who, entrant in race.entrants.items():
+            found, answers[who] = pools[who].submit(entrant).result()
+            if number > 0:  # in the first round everybody warms up
+                seconds[who] += found
+    for pool in pools.values():
+        pool.shutdown()
+    return [compare(race.work, *pair, seconds, answers) for pair in race.comparisons if pair[1] in race.entrants]
+
+
+def compare(
+    work: str, who: str, against: str, goal: str, seconds: dict[str, list[float]], answers: dict[str, str]
+) -> dict[str, Any]:
+    slower = against.startswith("products")  # there the question is not how much faster we are
+    ratios = []
+    for share in (0.5, 0.1):
+        mine, its = (float(np.quantile(seconds[name], share)) for name in (who, against))
+        ratios.append(mine / its if slower else its / mine)
+    row: dict[str, Any] = {"work": work, "who": who, "against": against, "goal": goal}
+    row |= {"ms": 1000 * float(np.median(seconds[who])), "its_ms": 1000 * float(np.median(seconds[against]))}
+    row |= {"ratio": ratios[0], "quiet": ratios[1]}
+    row["says"] = f"{ratios[0]:.2f} × {'the time' if slower else 'as fast'}"
+    if answers[against]:
+        row["same_answer"] = answers[against] == answers[who]
+        row["says"] += ", same answer" if row["same_answer"] else ", ANOTHER ANSWER"
+    return row
+
+
+def installed(name: str) -> bool:
+    return importlib.util.find_spec(PACKAGES[name]) is not None
+
+
+def machine(threads: int) -> dict[str, Any]:
+    names = ["torch", "numpy", *filter(installed, PACKAGES)]
+    versions = {name: importlib.metadata.version(name) for name in names}
+    return {"processor": processor(), "threads": threads, "python": platform.python_version(), "versions": versions}
+
+
+def processor() -> str:
+    listing = Path("/proc/cpuinfo")
+    lines = listing.read_text().splitlines() if listing.exists() else []
+    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""What speaks against each label: who is wrong, how surely, what the label should be, and whom to keep.
+
+    evidence = label_evidence(features, labels)
+    evidence.wrong            # probability that each label is wrong
+    evidence.suggested        # the label it should have, with evidence.confidence
+    evidence.keep()           # as many as can be kept with 95 % of them labelled right
+
+An example whose *features* are corrupted (`corruption.py` finds them) is no reason to doubt its label. Such examples
+are judged among their own kind, for they resemble each other more than their classes, and nobody learns from them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from robustda.errors import ConfigError, DataError
+from robustda.noise.checks import check_features, check_labels, check_losses
+from robustda.noise.likelihood import Floats, explain, posterior, softmax, symmetric
+from robustda.noise.mixture import loss_mixture
+from robustda.noise.witnesses import describe, hear_witnesses
+
+__all__ = ["LabelEvidence", "label_evidence"]
+
+Codes = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+Values = npt.NDArray[np.float64]
+
+_FEWEST = 12  # examples without which there are not even neighbours
+_LOSS_SAY = (
+    0.25  # losses repeat part of what the features say: more of a say helps with symmetric noise, harms with pairs
+)
+
+
+_SAME_MATRIX = 0.3
+"""How much of T is used for corrupted examples, the rest being the overall rate: where an example hardly tells its
+class, the chance ups and downs of T would decide. All of T is best for pair noise, none of it for symmetric noise."""
+
+
+@dataclass(frozen=True, eq=False)
+class LabelEvidence:
+    """What was found out about each of m examples of K classes."""
+
+    labels: Codes
+    wrong: Values
+    """probability that the given label is wrong"""
+    suggested: Codes
+    """the most probable class, which is the given label where that is believed"""
+    confidence: Values
+    """probability of the suggested class"""
+    pred_probs: Values
+    """(m, K) probabilities of the true class, from other examples only: an example's own label has no part in them"""
+    transition: Values
+    """T, rows are true classes: T[k, j] = p(given j | true k), from the examples with sound features"""
+    corrupted: Flags
+    """whose features were said to be corrupted"""
+    judged: Flags
+    """False for the only example of its class: there is nothing to compare it with, so it has the overall rate"""
+
+    @property
+    def rate(self) -> float:
+        """The share of labels that are wrong, by this evidence."""
+        return float(self.wrong.mean())
+
+    @property
+    def issues(self) -> Flags:
+        """The labels that are more likely wrong than right."""
+        found: Flags = self.wrong > 0.5
+        return found
+
+    def keep(self, precision: float = 0.955) -> Flags:
+        """As many examples as can be kept while `precision` of their labels are expected to be right.
+
+        Those that are more likely wrong are never kept. Expectations are a little rosy where features are corrupted: at
+        .955 the share was about .95 in simulations on Office-31 with mixed noise.
+        """
+        if not 0 <= precision <= 1:
+            raise ConfigError(f"the precision is {precision}: give a share from 0 to 1")
+        order = np.argsort(self.wrong, kind="stable")
+        expected = np.cumsum(self.wrong[order]) / np.arange(1, len(order) + 1)
+        kept = np.zeros(len(order), dtype=bool)
+        kept[order[expected <= 1 - precision + 1e-12]] = True
+        return kept & ~self.issues
+
+
+def label_evidence(
+    features: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    n_classes: int | None = None,
+    *,
+    corrupted: npt.ArrayLike | None = None,
+    losses: npt.ArrayLike | None = None,
+    folds: int = 10,
+    seed: int = 0,
+) -> LabelEvidence:
+    """Judge every label by a linear fit and nearest neighbours that never saw it, and by losses where they are given.
+
+    ``features`` (m, d) are those of a pretrained backbone, or vectors that lie near each other when they mean the same.
+    ``corrupted`` says whose features are not to be relied on (a mask). ``losses`` are the curriculum's mean losses.
+    Time grows with m² up to 20,000 examples, and linearly beyond.
+
+    >>> rng = np.random.default_rng(0)
+    >>> true = np.arange(200) % 2
+    >>> x = 4 * true[:, None] + rng.normal(size=(200, 5))
+    >>> given = true.copy()
+    >>> given[:20] = 1 - true[:20]
+    >>> evidence = label_evidence(x, given)
+    >>> np.flatnonzero(evidence.issues).tolist() == list(range(20))
+    True
+    >>> bool((evidence.suggested == true).all())
+    True
+    """
+    codes, size = check_labels(labels, n_classes)
+    x = check_features(features, len(codes))
+    hit = _mask(corrupted, len(codes))
+    if len(np.unique(codes)) < 2:
+        raise DataError("all examples have the same label: give examples of two classes or more to compare them")
+    if folds < 2:
+        raise ConfigError(f"folds is {folds}: give 2 or more")
+    sound = np.flatnonzero(~hit)
+    if len(sound) < _FEWEST or len(np.unique(codes[sound])) < 2:
+        raise DataError(f"only {len(sound)} examples have sound features: give at least {_FEWEST}, of several classes")
+    testimony = hear_witnesses(describe(x[sound], seed), codes[sound], size, folds=folds, seed=seed)
+    transition = testimony.explanation.transition
+    probabilities, belief = np.empty((len(codes), size)), np.empty((len(codes), size))
+    probabilities[sound] = testimony.explanation.probabilities
+    belief[sound] = posterior(probabilities[sound], transition, codes[sound])[0]
+    if hit.any():
+        rate = 1 - float(np.diag(transition)[codes[sound]].mean())
+        vague = _SAME_MATRIX * transition + (1 - _SAME_MATRIX) * symmetric(rate, size)
+        probabilities[hit] = _among_their_own(x[hit], codes[hit], vague, folds, seed)
+        belief[hit] = posterior(probabilities[hit], vague, codes[hit])[0]
+    own = belief[np.arange(len(codes)), codes]
+    judged = np.bincount(codes, minlength=size)[codes] > 1
+    wrong = np.where(judged, 1 - own, (1 - own)[judged].mean() if judged.any() else 0.0)
+    if losses is not None:
+        odds = loss_mixture(check_losses(losses, len(codes))).log_odds
+        wrong = _moved(wrong, _LOSS_SAY * np.clip(odds, -6, 6))
+    belief = _with_own(belief, codes, 1 - wrong)
+    suggested = belief.argmax(axis=1)
+    confidence = belief[np.arange(len(codes)), suggested]
+    return LabelEvidence(codes, wrong, suggested, confidence, probabilities, transition, hit, judged)
+
+
+def _among_their_own(x: npt.NDArray[np.float32], labels: Codes, transition: Values, folds: int, seed: int) -> Floats:
+    """Probabilities of the true class for corrupted examples, which tell less of it; T is known from the sound ones."""
+    n_classes = len(transition)
+    if len(labels) < _FEWEST or len(np.unique(labels)) < 2:
+        return np.full((len(labels), n_classes), 1 / n_classes)
+    testimony = hear_witnesses(describe(x, seed), labels, n_classes, folds=folds, seed=seed)
+    fitted = explain(testimony.scores, labels, transition=transition, usual_weight=2.0)
+    return softmax(testimony.scores, fitted.weights)
+
+
+def _moved(wrong: Values, log_odds: Values) -> Values:
+    """Probabilities after evidence of the given log odds."""
+    bounded = np.clip(wrong, 1e-9, 1 - 1e-9)
+    moved: Values = 1 / (1 + np.exp(-(np.log(bounded / (1 - bounded)) + log_odds)))
+    return moved
+
+
+def _with_own(belief: Floats, labels: Codes, own: Values) -> Values:
+    """The belief with the given label's probability set, and the other classes' in proportion."""
+    changed = belief.astype(np.float64)
+    rows = np.arange(len(labels))
+    changed[rows, labels] = 0
+    others = changed.sum(axis=1)
+    changed *= np.divide(1 - own, others, out=np.zeros(len(own)), where=others > 1e-12)[:, None]
+    changed[rows, labels] = own
+    return changed
+
+
+def _mask(corrupted: npt.ArrayLike | None, size: int) -> Flags:
+    if corrupted is None:
+        return np.zeros(size, dtype=bool)
+    mask = np.asarray(corrupted)
+    if mask.shape != (size,) or mask.dtype != bool:
+        raise DataError(f"`corrupted` is {mask.dtype} {mask.shape}: give {size} truth values, such as score > .5")
+    return mask

@@ -1,0 +1,170 @@
+"""Two witnesses of an example's class, neither of which ever saw its label: a linear fit and nearest neighbours.
+
+Labels are cleaned before they are learned from, and without a peek at the example to be judged: in each fold the
+others are judged among themselves first, by leaving one out, and the witnesses then learn what was believed of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from robustda.noise.likelihood import Codes, Explanation, explain, posterior, softmax
+
+__all__ = ["Testimony", "describe", "hear_witnesses", "nearest", "stratified_folds"]
+
+Single = npt.NDArray[np.float32]
+
+_WIDTH = 256  # principal directions kept; half of them lose a little accuracy on Office-31, more gain none
+_POOL = 20_000  # examples among which neighbours are sought: more change little, and cost grows with them
+_NEIGHBOURS = 20
+_FIRST_RIDGE, _SECOND_RIDGE = 3.0, 1.0  # a firmer fit while the labels are noisy; a very firm one is the class means
+_TYPICAL = 0.2  # how much less sure of an example that is one standard deviation less like its neighbours than others
+
+
+@dataclass(frozen=True)
+class Testimony:
+    """What was said of every example: scores (m, K) by each witness, and the model that weighs them."""
+
+    scores: tuple[Single, Single]
+    explanation: Explanation
+    neighbours: npt.NDArray[np.int64]
+    similarity: Single
+    """cosine of each of those neighbours, the nearest first"""
+
+
+def hear_witnesses(x: Single, labels: Codes, n_classes: int, *, folds: int = 10, seed: int = 0) -> Testimony:
+    """Let both witnesses judge every example of `x`, which is what `describe` returns."""
+    size = len(labels)
+    folds = min(folds, size)
+    rng = np.random.default_rng(seed)
+    near, similarity = nearest(x, min(size - 1, _NEIGHBOURS + _NEIGHBOURS // 2), rng)
+    sureness = _sureness(similarity)
+    everyone = np.ones(size, dtype=bool)
+    given = _one_hot(labels, n_classes)
+    first = _leaving_one_out(x, given, everyone, near, similarity, _FIRST_RIDGE)
+    rough = explain([score * sureness for score in first], labels)
+    fit = np.empty((size, n_classes), dtype=np.float32)
+    votes = np.empty_like(fit)
+    fold = stratified_folds(labels, folds, rng)
+    for number in range(folds):
+        learn, judge = fold != number, np.flatnonzero(fold == number)
+        scores = _leaving_one_out(x, given, learn, near, similarity, _FIRST_RIDGE)
+        probabilities = softmax([score * sureness[learn] for score in scores], rough.weights)
+        believed = np.zeros_like(given)
+        believed[learn] = posterior(probabilities, rough.transition, labels[learn])[0]
+        fit[judge] = x[judge] @ (_solver(x[learn], _SECOND_RIDGE) @ believed[learn])
+        votes[judge] = _votes(near[judge], similarity[judge], believed, learn)
+    scores = (fit * sureness, votes * sureness)
+    return Testimony(scores, explain(scores, labels), near, similarity)
+
+
+def describe(features: npt.ArrayLike, seed: int = 0) -> Single:
+    """Features centred, at unit length, and no more than 256 of them: the main directions, by random projection."""
+    x = np.asarray(features, dtype=np.float32)
+    x = _unit(x.reshape(len(x), -1) - x.reshape(len(x), -1).mean(axis=0))
+    if x.shape[1] <= _WIDTH:
+        return x
+    rng = np.random.default_rng(seed)
+    width = min(_WIDTH, len(x))
+    basis = x @ rng.standard_normal((x.shape[1], min(width + 20, len(x))), dtype=np.float32)
+    for _ in range(2):
+        basis = np.linalg.qr(basis)[0]
+        basis = x @ (x.T @ basis)
+    basis = np.linalg.qr(basis)[0]
+    directions = np.linalg.svd(basis.T @ x, full_matrices=False)[2][:width]
+    return _unit(x @ directions.T)
+
+
+def nearest(x: Single, k: int, rng: np.random.Generator) -> tuple[npt.NDArray[np.int64], Single]:
+    """The k nearest of the others by cosine, and their cosines; in blocks, so memory does not grow with m²."""
+    size = len(x)
+    pool = np.arange(size) if size <= _POOL else np.sort(rng.choice(size, _POOL, replace=False))
+    place = np.full(size, -1)
+    place[pool] = np.arange(len(pool))
+    near, similarity = np.empty((size, k), dtype=np.int64), np.empty((size, k), dtype=np.float32)
+    others = x[pool]
+    for start in range(0, size, 1024):
+        rows = np.arange(start, min(start + 1024, size))
+        cosine = x[rows] @ others.T
+        own = place[rows] >= 0
+        cosine[own, place[rows[own]]] = -np.inf
+        best = np.argpartition(cosine, -k, axis=1)[:, -k:]
+        value = np.take_along_axis(cosine, best, axis=1)
+        order = np.argsort(-value, axis=1, kind="stable")
+        near[rows] = pool[np.take_along_axis(best, order, axis=1)]
+        similarity[rows] = np.take_along_axis(value, order, axis=1)
+    return near, similarity
+
+
+def stratified_folds(labels: Codes, folds: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    """A fold for each example, spread evenly over every class."""
+    shuffled = rng.permutation(len(labels))
+    order = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    fold = np.empty(len(labels), dtype=np.int64)
+    fold[order] = np.arange(len(labels)) % folds
+    return fold
+
+
+def _sureness(similarity: Single) -> Single:
+    """A factor for each example's scores: below 1 for one that is unlike all others, of which nobody can be sure."""
+    typical = similarity[:, :10].mean(axis=1)
+    spread = float(typical.std())
+    if spread < 1e-6:
+        return np.ones((len(typical), 1), dtype=np.float32)
+    standard = np.clip((typical - typical.mean()) / spread, -2, 2)
+    factor: Single = np.exp(_TYPICAL * standard)[:, None].astype(np.float32)
+    return factor
+
+
+def _leaving_one_out(
+    x: Single,
+    targets: Single,
+    learn: npt.NDArray[np.bool_],
+    near: npt.NDArray[np.int64],
+    similarity: Single,
+    ridge: float,
+) -> tuple[Single, Single]:
+    """Scores of the examples in `learn`, each from the others in it; for the linear fit that has a closed form."""
+    rows, wanted = x[learn], targets[learn]
+    solver = _solver(rows, ridge)
+    own = np.einsum("ij,ji->i", rows, solver)[:, None]
+    fit = (rows @ (solver @ wanted) - own * wanted) / np.maximum(1 - own, 1e-3)
+    return fit, _votes(near[learn], similarity[learn], targets, learn)
+
+
+def _solver(x: Single, ridge: float) -> Single:
+    """(XᵀX + ridge)⁻¹Xᵀ: times the targets it gives the coefficients of the linear fit."""
+    square = x.T @ x
+    square[np.diag_indices(len(square))] += ridge
+    solver: Single = np.linalg.solve(square, x.T)
+    return solver
+
+
+def _votes(near: npt.NDArray[np.int64], similarity: Single, targets: Single, learn: npt.NDArray[np.bool_]) -> Single:
+    """The neighbours' mean target, the nearer counting more; one neighbour at a time keeps the temporaries small."""
+    votes = np.zeros((len(near), targets.shape[1]), dtype=np.float32)
+    heard, weight = np.zeros(len(near), dtype=np.int64), np.zeros(len(near), dtype=np.float32)
+    for column in range(near.shape[1]):
+        neighbour = near[:, column]
+        speaks = learn[neighbour] & (heard < _NEIGHBOURS)
+        say = np.where(speaks, np.maximum(similarity[:, column], 1e-3) ** 3, 0).astype(np.float32)
+        votes += say[:, None] * targets[neighbour]
+        heard += speaks
+        weight += say
+    votes /= np.maximum(weight, 1e-9)[:, None]
+    return votes
+
+
+def _one_hot(labels: Codes, n_classes: int) -> Single:
+    targets = np.zeros((len(labels), n_classes), dtype=np.float32)
+    targets[np.arange(len(labels)), labels] = 1
+    return targets
+
+
+def _unit(x: npt.NDArray[Any]) -> Single:
+    scaled: Single = (x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)).astype(np.float32)
+    return scaled

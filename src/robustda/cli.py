@@ -238,6 +238,7 @@ def _bench(arguments: list[str]) -> int:
     from robustda.bench.cells import Protocol
     from robustda.bench.data import data_root
     from robustda.bench.experiments import EXPERIMENTS, cells_of, experiment
+    from robustda.bench.figures import write_figures
     from robustda.bench.grid import Engine, run_grid, state_of
     from robustda.bench.results import collect, lookup, merge, read_results, write_results
     from robustda.bench.tables import fill, markdown, write_tables
@@ -278,6 +279,7 @@ def _bench(arguments: list[str]) -> int:
         write_results(results, file)
     filled = fill(named, placed, results)
     paths = write_tables(filled, out / "tables" / chosen.protocol)
+    write_figures(filled, out / "figures" / chosen.protocol)
     print(markdown(filled))
     missing = sum(line is None for line in lookup(results, cells))
     failed = sum(state_of(cell, out) == "failed" for cell in cells)

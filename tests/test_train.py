@@ -414,7 +414,7 @@ def test_a_folder_with_a_corrupt_image_end_to_end(folders, tmp_path):
     (folders.source / "bee" / "8.png").write_bytes(cut[: len(cut) // 2])
     source, target = Domain.from_folder(folders.source), Domain.from_folder(folders.target)
     with pytest.warns(RobustDAWarning, match=r"2 of 26 images in .*web cannot be read .*: they are left out") as seen:
-        model = small_rda(steps=60, learning_rate=0.02).fit(source, target, out=tmp_path / "run", **RUNTIME)
+        model = small_rda(width=32, steps=150, learning_rate=0.02).fit(source, target, out=tmp_path / "run", **RUNTIME)
     assert len(seen) == 1
     trust = pd.read_csv(tmp_path / "run" / "trust.csv")
     assert len(trust) == len(model.trust_) == 24

@@ -473,7 +473,8 @@ def _print_outcome(summary: dict[str, Any], out: Path) -> None:
         kept = f"{summary['kept_share']:.0%} of the source was trusted"
         print(f"about {summary['noise_rate']:.0%} of the labels look wrong; {kept} ({out / 'trust.csv'})")
     if summary["target_accuracy"] is not None:
-        print(f"target accuracy {summary['target_accuracy']:.1%} (final iteration)")
+        which = f"step {summary['selected_step']:,}, by {summary['selected_by']}" if "selected_step" in summary else ""
+        print(f"target accuracy {summary['target_accuracy']:.1%} ({which or 'final iteration'})")
     print(f"{summary['seconds']:.0f} s; everything is in {out}, predictions in {out / 'predictions.csv'}")
 
 

@@ -47,6 +47,8 @@ class Runtime:
     capture: record the training step and replay it (GPU only).
     log_every: steps between two entries in the metrics.
     eval_every: steps between two evaluations of a labelled target (0: only at the end).
+    select: keep the network of the last step, or of the evaluation that a criterion without target labels likes best:
+        im, snd, bnm or dev (see `robustda.select`). The first three are logged at every evaluation in any case.
     checkpoint_seconds: least time between two checkpoints, which are made at entries in the metrics.
     tensorboard: write TensorBoard events into the run folder.
     progress: show progress bars (on a terminal).
@@ -59,6 +61,7 @@ class Runtime:
     capture: bool = True
     log_every: int = 50
     eval_every: int = 500
+    select: Literal["last", "im", "snd", "bnm", "dev"] = "last"
     checkpoint_seconds: float = 60.0
     tensorboard: bool = True
     progress: bool = True

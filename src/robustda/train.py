@@ -25,9 +25,13 @@ from robustda.predict import load, prediction_table
 from robustda.profile import Profile
 from robustda.progress import Bar
 from robustda.run import Metrics, RunFolder, save_tensors
+from robustda.select import Criterion, scores
 from robustda.signals import StopRequest
 
 __all__ = ["fit"]
+
+_WORST = float("-inf")
+_SELECTED = "selected/"  # where the network that was liked best lies in the task's memory
 
 
 def fit(
@@ -55,6 +59,8 @@ def fit(
         method.image_size_ = 0
     method.classes_, method.features_ = source.classes, source.features
     config = {"method": method.name, "params": method.params(), "data": _fingerprint(source, target)}
+    if runtime.select != "last":
+        config["select"] = runtime.select
     folder = None if out is None else RunFolder(out, config)
     try:
         if folder is not None and folder.done:
@@ -165,6 +171,7 @@ class _Run:
                     with profile.section("evaluate"):
                         report |= self.health.check(phase, done)
                         report |= self._accuracy(network)
+                        report |= self._judge(network, done)
                 with profile.section("log"):
                     self.metrics.add(phase.name, done, report)
                     self.board.add(phase.name, done, report)
@@ -196,6 +203,19 @@ class _Run:
         network.train()
         return {"target_accuracy": _score(predicted, self.target)}
 
+    def _judge(self, network: torch.nn.Module, step: int) -> dict[str, float]:
+        """The criteria that need no target labels; the best network by the chosen one is remembered."""
+        chosen = self.runtime.select
+        wanted: tuple[Criterion, ...] = ("im", "snd", "bnm", "dev") if chosen == "dev" else ("im", "snd", "bnm")
+        network.eval()
+        found = scores(network, self.task, wanted)
+        network.train()
+        memory = self.task.memory
+        if chosen != "last" and found.get(chosen, _WORST) > float(memory.get("select_score", _WORST)):
+            memory |= {"select_score": torch.tensor(found[chosen]), "select_step": torch.tensor(step)}
+            memory |= {_SELECTED + name: tensor.clone() for name, tensor in network.state_dict().items()}
+        return {f"select_{name}": value for name, value in found.items()}
+
     def _save(self, number: int, step: int, tensors: dict[str, Tensor]) -> None:
         if self.folder is None:
             return
@@ -217,6 +237,8 @@ class _Run:
         import pandas as pd
 
         method, memory = self.method, self.task.memory
+        if "select_step" in memory:
+            phase.network.load_state_dict(_under(_SELECTED, memory))
         probabilities = torch.softmax(forward_all(phase.network, self.task.target), dim=1).cpu().numpy()
         if not np.isfinite(probabilities).all():
             raise RunError(f"training diverged: the predictions are not finite; {remedy(phase)}")
@@ -239,6 +261,8 @@ class _Run:
             "kept_share": float(method.trust_.mean()) if "trust" in memory else None,
             "target_accuracy": accuracy,
         }
+        if "select_step" in memory:
+            method.summary_ |= {"selected_by": self.runtime.select, "selected_step": int(memory["select_step"])}
         if self.folder is not None:
             self._write(self.folder, probabilities)
 

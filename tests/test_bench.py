@@ -126,6 +126,8 @@ def test_a_grid_does_what_is_not_done(root: Path, tmp_path: Path) -> None:
     assert len(table) == 4
     assert table.accuracy_final.between(0, 1).all()
     assert (table.accuracy_best >= table.accuracy_final).all()
+    for name in ("im", "snd", "bnm"):
+        assert table[f"accuracy_{name}"].between(0, table.accuracy_best).all()
 
 
 def test_processes_give_the_same_results(root: Path, tmp_path: Path) -> None:
@@ -258,5 +260,8 @@ def test_the_command(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "1 of 1 cells done, 0 failed" in printed
     assert main([*common, "--print_only"]) == 0
     assert "1 of 1 cells done" in capsys.readouterr().out
+    assert main([*common, "--print_only", "--accuracy", "best"]) == 0
+    assert "ORACLE" in capsys.readouterr().out
+    assert (tmp_path / "tables" / "features" / "table1-best.md").exists()
     assert main(["bench", "table0"]) == 2
     assert main(["bench", "table1", "--noises", "[nothing]"]) == 2

@@ -260,6 +260,8 @@ def _bench(arguments: list[str]) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="cells at a time, if in processes")
     parser.add_argument("--limit_minutes", type=float, default=0.0, help="begin no cell after so many minutes")
     parser.add_argument("--device", type=str, default="auto", help="cpu, cuda, ...")
+    which = "of the final iteration, chosen without target labels (im, snd, bnm), or best on the target, an oracle's"
+    parser.add_argument("--accuracy", type=Literal["final", "im", "snd", "bnm", "best"], default="final", help=which)
     _add_switch(parser, "print_only", False, "run nothing: print the table from the results file that is in --out")
     chosen = parser.parse_args(arguments)
     out = Path(chosen.out)
@@ -277,9 +279,10 @@ def _bench(arguments: list[str]) -> int:
         run_grid(todo, out, data_root(chosen.data), **how)
         results = merge(results, collect(cells, out))
         write_results(results, file)
-    filled = fill(named, placed, results)
-    paths = write_tables(filled, out / "tables" / chosen.protocol)
-    write_figures(filled, out / "figures" / chosen.protocol)
+    filled = fill(named, placed, results, chosen.accuracy)
+    paths = write_tables(filled, out / "tables" / chosen.protocol, chosen.accuracy)
+    if chosen.accuracy == "final":
+        write_figures(filled, out / "figures" / chosen.protocol)
     print(markdown(filled))
     missing = sum(line is None for line in lookup(results, cells))
     failed = sum(state_of(cell, out) == "failed" for cell in cells)

@@ -28,6 +28,9 @@ COLUMNS = (
     "protocol",
     "steps",
     "accuracy_final",
+    "accuracy_im",
+    "accuracy_snd",
+    "accuracy_bnm",
     "accuracy_best",
     "noise_rate",
     "kept_share",
@@ -109,15 +112,23 @@ def _line(cell: Cell, out: Path) -> dict[str, Any] | None:
         **{name: about[name] for name in COLUMNS if name in about},
         "settings": json.dumps(about["settings"], sort_keys=True),
         "accuracy_final": summary["target_accuracy"],
-        "accuracy_best": _best(folder, summary["target_accuracy"]),
+        **_by_step(folder, summary["target_accuracy"]),
         **{name: summary[name] for name in ("noise_rate", "kept_share", "seconds")},
     }
 
 
-def _best(folder: Path, final: float) -> float:
-    """The best of all evaluations on the target's labels: an oracle's figure, for comparison only."""
-    best = final
-    for line in (folder / "metrics.csv").read_text().splitlines():
-        if ",target_accuracy," in line:
-            best = max(best, float(line.rsplit(",", 1)[1]))
-    return best
+def _by_step(folder: Path, final: float) -> dict[str, float]:
+    """Accuracy at the evaluation that each label-free criterion likes best, and the best of all: an oracle's figure.
+
+    A method without steps has one evaluation, its end.
+    """
+    series: dict[str, dict[int, float]] = {}
+    for line in (folder / "metrics.csv").read_text().splitlines()[1:]:
+        _, step, metric, value = line.split(",")
+        series.setdefault(metric, {})[int(step)] = float(value)
+    accuracy = series.get("target_accuracy", {})
+    found = {"accuracy_best": max([final, *accuracy.values()])}
+    for name in ("im", "snd", "bnm"):
+        liked = series.get(f"select_{name}", {})
+        found[f"accuracy_{name}"] = accuracy[max(liked, key=lambda step: liked[step])] if liked else final
+    return found

@@ -18,7 +18,7 @@ from robustda.bench.results import lookup
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FORMATS", "Filled", "fill", "write_tables"]
+__all__ = ["FORMATS", "WHICH", "Filled", "fill", "write_tables"]
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,22 @@ class Filled:
         return [[number for number, _ in some] for _, some in groupby(numbered, key=lambda pair: pair[1].group)]
 
 
-def fill(experiment: Experiment, placed: Sequence[tuple[Row, Column, Cell]], results: pd.DataFrame) -> Filled:
-    """Look up what is done in a table of results."""
+WHICH = {
+    "final": "final iteration",
+    "im": "chosen without target labels by information maximisation",
+    "snd": "chosen without target labels by soft neighbourhood density",
+    "bnm": "chosen without target labels by the nuclear norm",
+    "best": "ORACLE: the best of all evaluations, chosen by target labels",
+}
+
+
+def fill(
+    experiment: Experiment,
+    placed: Sequence[tuple[Row, Column, Cell]],
+    results: pd.DataFrame,
+    which: str = "final",
+) -> Filled:
+    """Look up what is done in a table of results: the accuracy of the final iteration, or another (see `WHICH`)."""
     rows = tuple(row for row in experiment.rows if any(row is r for r, _, _ in placed))
     columns = tuple(column for column in experiment.columns if any(column is c for _, c, _ in placed))
     repetitions = list(dict.fromkeys((cell.draw, cell.seed) for _, _, cell in placed))
@@ -46,13 +60,13 @@ def fill(experiment: Experiment, placed: Sequence[tuple[Row, Column, Cell]], res
     for (row, column, cell), line in zip(placed, lookup(results, (c for _, _, c in placed)), strict=True):
         if line is not None:
             place = rows.index(row), columns.index(column), repetitions.index((cell.draw, cell.seed))
-            values[place] = 100 * float(line["accuracy_final"])
+            values[place] = 100 * float(line[f"accuracy_{which}"])
     first = placed[0][2]
     protocol = "frozen ResNet-50 features" if first.protocol == "features" else "ResNet-50 fine-tuned on images"
     draws, seeds = {draw for draw, _ in repetitions}, {seed for _, seed in repetitions}
     whose = "the authors' noise draws" if draws == {"authors"} else f"noise draws: {', '.join(sorted(draws))}"
     caption = (
-        f"{experiment.title}. Target accuracy in %, final iteration, {first.steps:,} steps; {protocol}; {whose}; "
+        f"{experiment.title}. Target accuracy in %, {WHICH[which]}, {first.steps:,} steps; {protocol}; {whose}; "
         f"mean over {len(seeds)} seeds. In brackets: the paper (fine-tuned, rates given)."
     )
     return Filled(experiment, rows, columns, values, caption)
@@ -119,10 +133,11 @@ def comma_separated(filled: Filled) -> str:
 FORMATS = {".md": markdown, ".tex": latex, ".html": webpage, ".csv": comma_separated}
 
 
-def write_tables(filled: Filled, folder: Path) -> list[Path]:
+def write_tables(filled: Filled, folder: Path, which: str = "final") -> list[Path]:
     """The table in every format."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{filled.experiment.name}{suffix}" for suffix in FORMATS]
+    name = filled.experiment.name + ("" if which == "final" else f"-{which}")
+    paths = [folder / f"{name}{suffix}" for suffix in FORMATS]
     for path in paths:
         path.write_text(FORMATS[path.suffix](filled), encoding="utf-8")
     return paths

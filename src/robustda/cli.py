@@ -256,8 +256,8 @@ def _bench(arguments: list[str]) -> int:
     parser.add_argument("--seeds", type=list[int], default=[0, 1, 2], help="seeds of the methods")
     parser.add_argument("--draws", type=list[str], default=["authors"], help="authors, or seeds of simulated noise")
     parser.add_argument("--steps", type=int, default=0, help="training steps (0: 2,000 on features, 3,000 on images)")
-    parser.add_argument("--engine", type=Engine, default="inline", help="one after the other, or in several processes")
-    parser.add_argument("--jobs", type=int, default=1, help="cells at a time, if in processes")
+    parser.add_argument("--engine", type=Engine, default="inline", help="one after the other, in processes, or on a Ray cluster")
+    parser.add_argument("--jobs", type=int, default=1, help="cells at a time, if not inline")
     parser.add_argument("--limit_minutes", type=float, default=0.0, help="begin no cell after so many minutes")
     parser.add_argument("--device", type=str, default="auto", help="cpu, cuda, ...")
     which = "of the final iteration, chosen without target labels (im, snd, bnm), or best on the target, an oracle's"

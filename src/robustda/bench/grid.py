@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from robustda.bench.cells import Cell, run_cell
 from robustda.bench.data import prepare
@@ -22,7 +23,7 @@ from robustda.errors import ConfigError, RunError
 
 __all__ = ["Engine", "Outcome", "run_grid", "state_of"]
 
-Engine = Literal["inline", "processes"]
+Engine = Literal["inline", "processes", "ray"]
 
 _ATTEMPTS = 3  # a cell whose process died under it is tried so often
 
@@ -78,6 +79,8 @@ def run_grid(
                 break
             run(cell, out, root, device=device)
             watch.ended(cell, out)
+    elif engine == "ray":
+        _on_ray(todo, out, root, jobs, device, deadline, watch, run)
     else:
         _in_processes(todo, out, root, jobs, device, deadline, watch, run)
     states = [state_of(cell, out) for cell in unique]
@@ -120,6 +123,53 @@ def _in_processes(
                 for cell in lost:
                     if attempts[cell.key] >= _ATTEMPTS:
                         _give_up(cell, out)
+
+
+def _on_ray(
+    todo: list[Cell],
+    out: Path,
+    root: Path,
+    jobs: int,
+    device: str,
+    deadline: float,
+    watch: _Watch,
+    run: Callable[..., None],
+) -> None:
+    """On a Ray cluster: the one that is running, or one on this machine. All nodes must see `out` and `root`.
+
+    A cell whose worker or node dies is started again elsewhere, and resumes from its run folder.
+    """
+    try:
+        ray: Any = import_module("ray")
+    except ImportError as error:
+        raise ConfigError("the engine ray needs Ray: pip install 'robustda[ray]'") from error
+    if not ray.is_initialized():
+        try:
+            ray.init(address="auto", log_to_driver=False)
+        except ConnectionError:
+            ray.init(num_cpus=jobs, log_to_driver=False, include_dashboard=False)
+    resources = {"num_cpus": 1, "num_gpus": 1 / jobs if device.startswith("cuda") else 0}
+    remote = ray.remote(**resources, max_retries=_ATTEMPTS - 1)(_quietly)
+    out, root = out.resolve(), root.resolve()
+    waiting, running = list(todo), dict[Any, Cell]()
+    while (waiting and time.monotonic() < deadline) or running:
+        while waiting and len(running) < jobs and time.monotonic() < deadline:
+            cell = waiting.pop(0)
+            running[remote.remote(run, cell, out, root, device)] = cell
+        ended, _ = ray.wait(list(running))
+        for reference in ended:
+            cell = running.pop(reference)
+            try:
+                ray.get(reference)
+            except ray.exceptions.RayError:
+                _give_up(cell, out)
+            watch.ended(cell, out)
+
+
+def _quietly(run: Callable[..., None], cell: Cell, out: Path, root: Path, device: str) -> None:
+    """One cell in a Ray worker, with one thread, as it has one core."""
+    _few_threads(1)
+    run(cell, out, root, device=device, threads=1)
 
 
 def _pool(jobs: int, threads: int) -> ProcessPoolExecutor:

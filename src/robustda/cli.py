@@ -244,7 +244,7 @@ def _bench(arguments: list[str]) -> int:
     from robustda.bench.tables import fill, markdown, write_tables
 
     parser = _parser("bench", _bench.__doc__)
-    parser.add_argument("name", type=str, help=f"one of {', '.join(EXPERIMENTS)}")
+    parser.add_argument("name", type=str, help=f"one of {', '.join(EXPERIMENTS)}, fig-losses")
     parser.add_argument("--out", type=str, default="runs/bench", help="where the cells and tables go")
     parser.add_argument("--data", type=str | None, default=None, help="folder with the data (else ROBUSTDA_DATA)")
     parser.add_argument(
@@ -256,7 +256,9 @@ def _bench(arguments: list[str]) -> int:
     parser.add_argument("--seeds", type=list[int], default=[0, 1, 2], help="seeds of the methods")
     parser.add_argument("--draws", type=list[str], default=["authors"], help="authors, or seeds of simulated noise")
     parser.add_argument("--steps", type=int, default=0, help="training steps (0: 2,000 on features, 3,000 on images)")
-    parser.add_argument("--engine", type=Engine, default="inline", help="one after the other, in processes, or on a Ray cluster")
+    parser.add_argument(
+        "--engine", type=Engine, default="inline", help="one after the other, in processes, or on a Ray cluster"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="cells at a time, if not inline")
     parser.add_argument("--limit_minutes", type=float, default=0.0, help="begin no cell after so many minutes")
     parser.add_argument("--device", type=str, default="auto", help="cpu, cuda, ...")
@@ -265,6 +267,8 @@ def _bench(arguments: list[str]) -> int:
     _add_switch(parser, "print_only", False, "run nothing: print the table from the results file that is in --out")
     chosen = parser.parse_args(arguments)
     out = Path(chosen.out)
+    if chosen.name == "fig-losses":
+        return _bench_losses(chosen, out)
     named = experiment(chosen.name)
     how = {name: chosen[name] for name in ("protocol", "tasks", "noises", "seeds", "draws", "steps")}
     placed = cells_of(named, rows=chosen.methods, **how)
@@ -288,6 +292,54 @@ def _bench(arguments: list[str]) -> int:
     failed = sum(state_of(cell, out) == "failed" for cell in cells)
     print(f"{len(cells) - missing} of {len(cells)} cells done, {failed} failed; tables in {paths[0].parent}")
     return 1 if failed else 0
+
+
+def _bench_losses(chosen: Any, out: Path) -> int:
+    from robustda.bench.data import data_root
+    from robustda.bench.grid import run_grid
+    from robustda.bench.losses import collect_losses, draw_losses, loss_cells
+
+    root, cells = data_root(chosen.data), loss_cells(chosen.protocol, chosen.seeds)
+    how = {name: chosen[name] for name in ("engine", "jobs", "device", "limit_minutes")}
+    outcome = run_grid(cells, out, root, **how)
+    table = collect_losses(cells, out, root)
+    if table.empty:
+        raise ConfigError("no cell is done yet: give it more time")
+    folder = out / "figures" / chosen.protocol
+    folder.mkdir(parents=True, exist_ok=True)
+    for suffix in (".png", ".svg"):
+        draw_losses(table, folder / f"fig-losses{suffix}")
+    shares = table.groupby(["noise", "group"], sort=False).agg(
+        examples=("trusted", "size"), mean_loss=("mean_loss", "mean"), trusted=("trusted", "mean")
+    )
+    shares.to_csv(folder / "fig-losses.csv", float_format="%.4f")
+    print(shares.to_string(float_format="%.2f"))
+    print(f"{outcome.done} of {len(cells)} cells done; the figure is {folder / 'fig-losses.png'}")
+    return 1 if outcome.failed else 0
+
+
+def _data(arguments: list[str]) -> int:
+    """Check a local copy of one of the paper's data sets."""
+    from robustda.data.catalog import dataset
+    from robustda.data.check import WHERE, check_dataset
+
+    parser = _parser("data", _data.__doc__)
+    parser.add_argument("what", type=Literal["check"], help="check")
+    parser.add_argument("name", type=str, help="office31, office-home or bing-caltech")
+    parser.add_argument("path", type=str, help="the folder that holds a folder for each domain")
+    _add_switch(parser, "read", True, "decode every image once, to find those that cannot be read")
+    chosen = parser.parse_args(arguments)
+    checks = check_dataset(chosen.name, chosen.path, read=chosen.read, progress=True)
+    for check in checks:
+        print(f"{check.name:<12} {check.images:>6,} images in {len(check.counts)} classes")
+        for problem in check.problems:
+            print(f"{'':<12} {problem}")
+    if any(check.problems for check in checks):
+        about = dataset(chosen.name).name
+        print(f"{about} is {WHERE[about]}")
+        return 1
+    print("it is whole")
+    return 0
 
 
 def _methods(arguments: list[str]) -> int:
@@ -339,6 +391,7 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "features": _features,
     "corrupt": _corrupt,
     "bench": _bench,
+    "data": _data,
     "methods": _methods,
     "demo": _demo,
 }

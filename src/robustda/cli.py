@@ -1,4 +1,4 @@
-"""The command line: ``robustda fit | predict | features | corrupt | bench | methods | demo``.
+"""The command line: ``robustda fit | predict | features | audit | corrupt | bench | methods | demo``.
 
 Every option of a method is an option here, and a key in ``--config file.yaml``; ``--print_config`` writes such a file.
 """
@@ -57,6 +57,50 @@ def _run(given: list[str]) -> int:
     return _COMMANDS[given[0]](given[1:])
 
 
+def _audit(arguments: list[str]) -> int:
+    """Tell how noisy the labels are, which examples look wrong, and whether it will carry over; writes a page."""
+    from robustda.methods.base import Method
+    from robustda.methods.options import options
+    from robustda.report import audit
+
+    parser = _parser("audit", _audit.__doc__)
+    parser.add_argument("source", type=str, help="labelled data: folder, .csv, .parquet or .npz")
+    parser.add_argument(
+        "--target", type=str | None, default=None, help="data of the same kind that a model is meant for"
+    )
+    parser.add_argument("--out", type=str, required=True, help="folder for audit.html, issues.csv and audit.json")
+    decisions = "decisions made after an earlier audit, applied first"
+    parser.add_argument("--decisions", type=str | None, default=None, help=decisions)
+    features = "features made before, with the ids of the images: .npz, .csv or .parquet"
+    parser.add_argument("--features", type=str | None, default=None, help=features)
+    parser.add_argument("--target_features", type=str | None, default=None, help="the same for the target")
+    for option in options(Method):
+        if option.name in ("backbone", "weights", "image_size"):
+            parser.add_argument(f"--{option.name}", type=option.type, default=option.default, help=option.help)
+    parser.add_argument("--label", type=str, default="label", help="the label column of a table")
+    parser.add_argument("--path_column", type=str | None, default=None, help="the column of image paths in a table")
+    parser.add_argument("--id_column", type=str | None, default=None, help="the column of ids in a table")
+    _add_switch(parser, "strict", False, "make unreadable images an error")
+    parser.add_argument("--cache_dir", type=str | None, default=None, help="where decoded images are kept")
+    parser.add_argument("--device", type=str, default="auto", help="cpu, cuda, ...")
+    parser.add_argument("--seed", type=int, default=0, help="of folds and intervals")
+    chosen = parser.parse_args(arguments)
+    columns = {"label": chosen.label, "path_column": chosen.path_column, "id_column": chosen.id_column}
+    target = None if chosen.target is None else _read(chosen.target, labels="ignore", **columns)
+    passed_on = ["decisions", "features", "target_features", "backbone", "weights", "image_size"]
+    passed_on += ["strict", "cache_dir", "device", "seed"]
+    found = audit(
+        _read(chosen.source, labels="required", **columns),
+        target,
+        progress=True,
+        **{name: chosen[name] for name in passed_on},
+    )
+    page = found.save(chosen.out)
+    print("\n".join(found.headline))
+    print(f"{len(found.suspects):,} examples to look at: open {page} in a browser")
+    return 0
+
+
 def _fit(arguments: list[str]) -> int:
     """Learn from a noisy labelled source and an unlabelled target."""
     from robustda.engine import Runtime
@@ -76,6 +120,8 @@ def _fit(arguments: list[str]) -> int:
     parser.add_argument("--source", type=str, required=True, help="labelled data: folder, .csv, .parquet or .npz")
     parser.add_argument("--target", type=str, required=True, help="unlabelled data of the same kind")
     parser.add_argument("--out", type=str, required=True, help="run folder; a stopped run in it is resumed")
+    decisions = "what was decided about source examples: the decisions.csv of an audit page"
+    parser.add_argument("--decisions", type=str | None, default=None, help=decisions)
     parser.add_argument("--label", type=str, default="label", help="the label column of a table")
     parser.add_argument("--path_column", type=str | None, default=None, help="the column of image paths in a table")
     parser.add_argument("--id_column", type=str | None, default=None, help="the column of ids in a table")
@@ -101,6 +147,7 @@ def _fit(arguments: list[str]) -> int:
         out=chosen.out,
         cache_dir=chosen.cache_dir,
         strict=chosen.strict,
+        decisions=chosen.decisions,
         **{option.name: chosen[option.name] for option in runtime_options},
     )
     _print_outcome(method.summary_, Path(chosen.out))
@@ -389,6 +436,7 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "fit": _fit,
     "predict": _predict,
     "features": _features,
+    "audit": _audit,
     "corrupt": _corrupt,
     "bench": _bench,
     "data": _data,

@@ -5,6 +5,7 @@ metrics.csv        phase, step, metric, value                 tensorboard/      
 checkpoints/       to resume from; the last two are kept      trust.csv          what was made of each source example
 model.safetensors, model.json   the model that predicts       predictions.csv    the target's classes
 curves.safetensors   each source example's loss in each epoch, if asked for
+decisions.csv      what a person decided about source examples, if that was given
 summary.json       the outcome in a few numbers               done               written last of all
 """
 

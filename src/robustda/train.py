@@ -17,6 +17,7 @@ from robustda._version import __version__
 from robustda.data.batches import Inputs, derive_seed
 from robustda.data.domain import Domain, check_pair
 from robustda.data.views import at_size, natural_size, view
+from robustda.decisions import read_decisions
 from robustda.engine import Runtime, Stepper, place
 from robustda.errors import RunError
 from robustda.health import Health, remedy
@@ -24,7 +25,7 @@ from robustda.methods.base import Method, Phase, Task, forward_all
 from robustda.predict import load, prediction_table
 from robustda.profile import Profile
 from robustda.progress import Bar
-from robustda.run import Metrics, RunFolder, save_tensors
+from robustda.run import Metrics, RunFolder, save_tensors, write_whole
 from robustda.select import Criterion, scores
 from robustda.signals import StopRequest
 
@@ -42,10 +43,16 @@ def fit(
     out: str | os.PathLike[str] | None = None,
     cache_dir: str | None = None,
     strict: bool = False,
+    decisions: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> None:
-    """Fit `method` in place; see `Method.fit`. `strict` makes unreadable images an error, `options` are `Runtime`'s."""
+    """Fit `method` in place; see `Method.fit`. `strict` makes unreadable images an error, `options` are `Runtime`'s.
+
+    `decisions` is a file that the audit page exported: it is applied to the source first.
+    """
     runtime = Runtime(**options)
+    decided = None if decisions is None else read_decisions(decisions)
+    source = source if decided is None else decided.apply(source)
     profile = Profile(runtime.torch_device(), on=runtime.profile)
     source, target = check_pair(source, target)
     if source.kind == "images":
@@ -66,7 +73,12 @@ def fit(
         if folder is not None and folder.done:
             _take_over(method, load(folder.path, device=runtime.device))
             return
+        if folder is not None and decided is not None:
+            write_whole(folder.path / "decisions.csv", decided.content)
         run = _Run(method, source, target, runtime, folder, profile)
+        if decided is not None:
+            confirmed = np.isin(source.ids, list(decided.confirmed))
+            run.task.confirmed = torch.as_tensor(confirmed, device=run.device)
         with runtime.limits(), run.stop.listening():
             run.go()
         profile.write(folder)

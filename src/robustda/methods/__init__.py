@@ -2,6 +2,7 @@
 
 from robustda.methods.adda import ADDA
 from robustda.methods.base import Method, create_method, method_class, method_names, register
+from robustda.methods.concord import Concord
 from robustda.methods.dan import DAN
 from robustda.methods.dann import DANN
 from robustda.methods.mdd import MDD
@@ -22,6 +23,7 @@ __all__ = [
     "RTN",
     "SPL",
     "TCL",
+    "Concord",
     "MentorNet",
     "Method",
     "Prototypes",

@@ -74,6 +74,8 @@ class Task:
     n_classes: int
     device: torch.device
     memory: dict[str, Tensor] = field(default_factory=dict)
+    confirmed: Tensor | None = None
+    """source examples whose label a person has kept or corrected: a curriculum has no business to doubt them"""
 
     @torch.no_grad()
     def losses(self, network: nn.Module) -> Tensor:
@@ -226,7 +228,8 @@ class Method(Fitted):
         """Learn from a labelled source and an unlabelled target. Labels that the target carries are for scoring only.
 
         With `out`, everything is kept in that folder, and the same call resumes a run that was stopped. The other
-        keywords are those of `robustda.engine.Runtime`: device, precision, log_every, progress, ...
+        keywords are those of `robustda.engine.Runtime`: device, precision, log_every, progress, ...; and `decisions`,
+        a decisions.csv of the audit page, which is applied to the source first.
         """
         from robustda.train import fit
 

@@ -23,7 +23,7 @@ from robustda.data.batches import Inputs
 from robustda.methods.base import Batch, Method, Phase, Task, check_at_least, register
 from robustda.nets import Backbone, Classifier, Identity, Pixels
 
-__all__ = ["PrototypeClassifier", "Prototypes"]
+__all__ = ["PrototypeClassifier", "Prototypes", "class_means", "frozen_backbone", "no_loss", "unit_features"]
 
 
 @register("prototypes")
@@ -55,12 +55,7 @@ class Prototypes(Method):
     def network(
         self, example_shape: tuple[int, ...], n_classes: int, *, pretrained: bool = True
     ) -> PrototypeClassifier:
-        backbone = self.make_backbone(example_shape, pretrained)
-        if not backbone.pretrained:
-            backbone = Identity(example_shape[0]) if len(example_shape) == 1 else Pixels()
-            if isinstance(backbone, Pixels):
-                backbone.out_features = 3 * min(32, example_shape[0]) ** 2
-        return PrototypeClassifier(backbone, n_classes)
+        return PrototypeClassifier(frozen_backbone(self, example_shape, pretrained), n_classes)
 
     def phases(self) -> list[Callable[[Task], Phase]]:
         return [self.place]
@@ -70,7 +65,7 @@ class Prototypes(Method):
         network = self.network(task.source.example_shape, task.n_classes).requires_grad_(False)
 
         def place_prototypes() -> None:
-            source, target = network.all_features(task.source), network.all_features(task.target)
+            source, target = unit_features(network, task.source), unit_features(network, task.target)
             network.mean.copy_(target.mean(dim=0))
             source, target = F.normalize(source - source.mean(dim=0)), F.normalize(target - network.mean)
             prototypes = class_means(source, task.labels, torch.zeros(task.n_classes, source.shape[1]).to(source))
@@ -100,14 +95,27 @@ class PrototypeClassifier(Classifier):
         """One row for each class."""
         return cast(nn.Linear, self.f[0]).weight
 
-    @torch.no_grad()
-    def all_features(self, inputs: Inputs) -> Tensor:
-        """The backbone's features of every input, in order, at unit length."""
-        rows = []
-        for x in inputs.in_order(512):
-            with torch.autocast(x.device.type, torch.bfloat16, enabled=self.backbone.low_precision):
-                rows.append(self.backbone(x).float())
-        return F.normalize(torch.cat(rows))
+
+@torch.no_grad()
+def unit_features(network: Classifier, inputs: Inputs) -> Tensor:
+    """The backbone's features of every input, in order, at unit length."""
+    rows = []
+    for x in inputs.in_order(512):
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=network.backbone.low_precision):
+            rows.append(network.backbone(x).float())
+    return F.normalize(torch.cat(rows))
+
+
+def frozen_backbone(method: Method, example_shape: tuple[int, ...], pretrained: bool) -> Backbone:
+    """The method's backbone if it is pretrained; else the vectors themselves, or the pixels."""
+    backbone = method.make_backbone(example_shape, pretrained)
+    if backbone.pretrained:
+        return backbone
+    if len(example_shape) == 1:
+        return Identity(example_shape[0])
+    pixels = Pixels()
+    pixels.out_features = 3 * min(32, example_shape[0]) ** 2
+    return pixels
 
 
 class Centre(nn.Module):

@@ -145,11 +145,12 @@ class RDA(AdversarialMethod):
             rates = self.class_noise_rates(task)
             mode = cast(Mode, self.curriculum)  # online has no such stage
             outcome = exam(ledger.mean, task.labels, kept_share(rates, self.keep_rule), mode=mode)
+            trust = outcome.trust if task.confirmed is None else outcome.trust | task.confirmed
             task.memory |= {
                 "noise_rate": rates,
                 "mean_loss": ledger.mean,
                 "threshold": outcome.threshold,
-                "trust": outcome.trust.float(),
+                "trust": trust.float(),
             }
             if ledger.curves:
                 task.memory["loss_curves"] = torch.stack(ledger.curves)

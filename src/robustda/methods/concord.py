@@ -1,0 +1,227 @@
+"""Concord, no paper's but ours: believed labels, a shared subspace, and pseudo-labels from prototypes and clusters.
+
+Works on frozen features, in seconds on a CPU, and needs neither a noise rate nor any other word on the noise.
+
+1. Every source label is judged by examples that are like it (`noise/evidence.py`): it is believed, replaced by a class
+   that is more likely than not, or left out.
+2. In rounds: a linear subspace in which examples of one class lie together and classes apart (supervised locality
+   preserving projections), from the source and from the target examples that are labelled so far; each domain's mean is
+   subtracted there. Target examples are compared with the class means of the source and with the centres of their own
+   clusters, which start from these means; the surer of the two decides.
+3. After each round the surest share of every predicted class is labelled, one part more each time, until all are.
+
+The rounds are those of Wang and Breckon, Unsupervised Domain Adaptation via Structured Prediction Based Selective
+Pseudo-Labeling, AAAI 2020, who assume right labels.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from robustda.errors import DataError, RobustDAWarning
+from robustda.methods.base import Method, Phase, Task, check_at_least, register
+from robustda.methods.prototypes import class_means, frozen_backbone, no_loss, unit_features
+from robustda.nets import Backbone, Classifier
+
+__all__ = ["Concord", "ConcordClassifier"]
+
+
+@register("concord")
+@dataclass(kw_only=True)
+class Concord(Method):
+    """Labels that are believed, a subspace that both domains share, and target labels from the surest on.
+
+    A backbone without pretrained weights is passed over: the vectors themselves serve, or the pixels.
+
+    Parameters
+    ----------
+    rounds: rounds in which ever more of the target is labelled; after the last of them all of it is.
+    components: principal components of both domains together that are kept before anything else.
+    dimensions: dimensions of the supervised subspace.
+    ridge: what is added to the scatter within classes, as a number of examples of unit length.
+    clean: judge the source's labels first; without it they are all believed.
+    sharpness: what log scores are multiplied with to become logits; it changes probabilities, not predictions.
+    """
+
+    summary: ClassVar[str] = (
+        "believed labels, a shared subspace, clusters and prototypes in agreement; seconds on a CPU"
+    )
+    paper: ClassVar[str] = (
+        "no paper; rounds as in Wang and Breckon, Unsupervised Domain Adaptation via Structured Prediction Based "
+        "Selective Pseudo-Labeling, AAAI 2020"
+    )
+
+    rounds: int = 10
+    components: int = 128
+    dimensions: int = 128
+    ridge: float = 1.0
+    clean: bool = True
+    sharpness: float = 20.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(self, rounds=1, components=1, dimensions=1, ridge=1e-9, sharpness=0)
+
+    def network(self, example_shape: tuple[int, ...], n_classes: int, *, pretrained: bool = True) -> ConcordClassifier:
+        backbone = frozen_backbone(self, example_shape, pretrained)
+        components = min(self.components, backbone.out_features)
+        return ConcordClassifier(backbone, n_classes, components, min(self.dimensions, components), self.sharpness)
+
+    def phases(self) -> list[Callable[[Task], Phase]]:
+        return [self.agree]
+
+    def agree(self, task: Task) -> Phase:
+        """The only phase, of no steps: all is done at its end."""
+        network = self.network(task.source.example_shape, task.n_classes).requires_grad_(False)
+
+        def settle() -> None:
+            source, target = unit_features(network, task.source).cpu(), unit_features(network, task.target).cpu()
+            network.settle(self.last_round(source.double(), self.believed(source, task), target.double()))
+
+        return Phase("agree", network, no_loss, 0, lambda progress: 0.0, end=settle)
+
+    def believed(self, source: Tensor, task: Task) -> Tensor:
+        """One row an example: 1 at the class that it is believed to be of, or zeros. Leaves `trust` in the memory."""
+        labels = task.labels.cpu()
+        given = F.one_hot(labels, task.n_classes).double()
+        if not self.clean:
+            return given
+        from robustda.noise.evidence import label_evidence
+
+        try:
+            evidence = label_evidence(source.numpy(), labels.numpy(), task.n_classes, seed=self.seed)
+        except DataError as error:
+            warnings.warn(
+                f"the labels could not be judged and are all believed: {error}", RobustDAWarning, stacklevel=2
+            )
+            return given
+        wrong = torch.from_numpy(evidence.wrong)
+        counts = torch.bincount(labels, minlength=task.n_classes).clamp(min=1)
+        task.memory |= {
+            "trust": torch.from_numpy(~evidence.issues).float(),
+            "mean_loss": -torch.log1p(-wrong.clamp(max=1 - 1e-9)).float(),
+            "threshold": torch.full((len(labels),), 0.5).neg().log1p().neg(),
+            "noise_rate": torch.zeros(task.n_classes, dtype=torch.float64).index_add_(0, labels, wrong) / counts,
+        }
+        sure = torch.from_numpy(evidence.confidence > 0.5).double()[:, None]
+        suggested = F.one_hot(torch.from_numpy(evidence.suggested), task.n_classes).double() * sure
+        lost = suggested.sum(dim=0) == 0  # a class that nobody is believed to be of keeps those who were given it
+        return torch.where(lost & (given > 0), given, suggested)
+
+    def last_round(self, source: Tensor, labels: Tensor, target: Tensor) -> dict[str, Tensor]:
+        """What the network needs, after the last round. Features are of unit length, labels rows of zeros and ones."""
+        mean = torch.cat([source, target]).mean(dim=0)
+        components = principal(torch.cat([source, target]) - mean, min(self.components, source.shape[1]))
+        xs, xt = F.normalize((source - mean) @ components), F.normalize((target - mean) @ components)
+        chosen = torch.zeros(len(xt), labels.shape[1], dtype=torch.float64)
+        for number in range(1, self.rounds + 2):
+            basis = subspace(torch.cat([xs, xt]), torch.cat([labels, chosen]), self.ridge, self.dimensions)
+            zs, shift = xs @ basis, (xt @ basis).mean(dim=0)
+            zs = F.normalize(zs - (labels.sum(dim=1) @ zs) / labels.sum())
+            zt = F.normalize(xt @ basis - shift)
+            prototypes = F.normalize(labels.T @ zs)
+            centres = prototypes
+            for _ in range(10):
+                centres = class_means(zt, (zt @ centres.T).argmax(dim=1), centres)
+            chosen = surest(agreement(zt, prototypes, centres), min(1.0, number / self.rounds))
+        found = {"mean": mean, "components": components, "basis": basis, "shift": shift}
+        return found | {"prototypes": prototypes, "centres": centres}
+
+
+class ConcordClassifier(Classifier):
+    """Features of a frozen backbone, projected twice, and compared with the prototypes and centres of the classes."""
+
+    def __init__(self, backbone: Backbone, n_classes: int, components: int, dimensions: int, sharpness: float) -> None:
+        nn.Module.__init__(self)  # no bottleneck and no head to train
+        self.backbone = backbone
+        self.bottleneck = nn.Sequential(Project(backbone.out_features, components, dimensions))
+        self.f = nn.Sequential(Agree(dimensions, n_classes, sharpness))
+
+    def settle(self, found: dict[str, Tensor]) -> None:
+        """Take over what the last round found, by name."""
+        for module in (self.bottleneck[0], self.f[0]):
+            for name, tensor in module.state_dict().items():
+                tensor.copy_(found[name])
+
+
+class Project(nn.Module):
+    """Onto the principal components, then onto the subspace, less the target's mean; to unit length each time."""
+
+    mean: Tensor
+    components: Tensor
+    basis: Tensor
+    shift: Tensor
+
+    def __init__(self, width: int, components: int, dimensions: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("components", torch.zeros(width, components))
+        self.register_buffer("basis", torch.zeros(components, dimensions))
+        self.register_buffer("shift", torch.zeros(dimensions))
+
+    def forward(self, x: Tensor) -> Tensor:
+        projected = F.normalize((F.normalize(x) - self.mean) @ self.components)
+        return F.normalize(projected @ self.basis - self.shift)
+
+
+class Agree(nn.Module):
+    """The surer of two opinions, of the source's prototypes and of the target's own centres, as logits."""
+
+    def __init__(self, dimensions: int, n_classes: int, sharpness: float) -> None:
+        super().__init__()
+        self.sharpness = sharpness
+        self.prototypes = nn.Parameter(torch.zeros(n_classes, dimensions), requires_grad=False)
+        self.centres = nn.Parameter(torch.zeros(n_classes, dimensions), requires_grad=False)
+
+    def forward(self, z: Tensor) -> Tensor:
+        return self.sharpness * agreement(z, self.prototypes, self.centres).log()
+
+
+def principal(x: Tensor, count: int) -> Tensor:
+    """The directions (d, count) in which centred rows vary most."""
+    _, vectors = torch.linalg.eigh(x.T @ x)
+    return cast(Tensor, vectors.flip(dims=[1])[:, :count])
+
+
+def subspace(x: Tensor, labels: Tensor, ridge: float, dimensions: int) -> Tensor:
+    """Supervised locality preserving projections: XᵀDX v = λ(XᵀLX + ridge·I) v, the largest λ first.
+
+    W = labels·labelsᵀ, D its row sums, L = D − W; none of these m × m matrices is made. Rows of zeros in `labels`, the
+    examples without one, have no part in it.
+    """
+    together = x.T @ labels
+    degree = labels @ labels.sum(dim=0)
+    whole = (x * degree[:, None]).T @ x
+    within = whole - together @ together.T + ridge * torch.eye(x.shape[1], dtype=x.dtype)
+    root = torch.linalg.cholesky(within)
+    inner = torch.linalg.solve_triangular(root, whole, upper=False)
+    inner = torch.linalg.solve_triangular(root, inner.T, upper=False)
+    _, vectors = torch.linalg.eigh((inner + inner.T) / 2)
+    back = torch.linalg.solve_triangular(root.T, vectors, upper=True)
+    return cast(Tensor, back.flip(dims=[1])[:, :dimensions])
+
+
+def agreement(z: Tensor, prototypes: Tensor, centres: Tensor) -> Tensor:
+    """For each class the larger of two probabilities, a softmax of squared distances to prototypes and to centres."""
+    opinions = [torch.softmax(2 * z @ means.T, dim=1) for means in (prototypes, centres)]
+    return torch.maximum(*opinions)
+
+
+def surest(scores: Tensor, share: float) -> Tensor:
+    """Rows of zeros and ones: of every predicted class the share with the highest scores, rounded up, is labelled."""
+    best, predicted = scores.max(dim=1)
+    chosen = torch.zeros_like(scores)
+    for label in range(scores.shape[1]):
+        rows = (predicted == label).nonzero()[:, 0]
+        count = max(0, math.ceil(share * len(rows) - 1e-9))
+        rows = rows[best[rows].argsort(descending=True, stable=True)[:count]]
+        chosen[rows, label] = 1
+    return chosen

@@ -1,0 +1,97 @@
+"""The audit as files: audit.json for programs, issues.csv for spreadsheets, audit.html for people."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from robustda._version import __version__
+from robustda.errors import ConfigError
+from robustda.noise.transition import NoiseEstimate
+from robustda.report.page import audit_page
+from robustda.run import write_whole
+
+if TYPE_CHECKING:
+    from robustda.report.findings import Audit
+
+__all__ = ["summary", "write_audit"]
+
+
+def write_audit(found: Audit, folder: Path) -> Path:
+    """Write the three files, each whole or not at all."""
+    page = folder / "audit.html"
+    # A file's name need not be text: surrogates let such names pass through.
+    files = {
+        folder / "audit.json": json.dumps(summary(found), indent=1).encode(),
+        folder / "issues.csv": found.table().to_csv(index=False, lineterminator="\n").encode(errors="surrogateescape"),
+        page: audit_page(found).encode(),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, content in files.items():
+            write_whole(path, content)
+    except OSError as error:
+        raise ConfigError(f"cannot write to {folder} ({error.strerror}): choose another place") from error
+    return page
+
+
+def summary(found: Audit) -> dict[str, Any]:
+    """All numbers of the audit, as JSON takes them."""
+    noise, names = found.noise, found.class_names
+    estimates = {"combined": noise.combined, **noise.estimates}
+    content: dict[str, Any] = {
+        "robustda": __version__,
+        "digest": found.digest,
+        "headline": found.headline,
+        "source": {"name": found.source.name, "examples": len(found.source), "kind": found.source.kind},
+        "described_by": found.described_by,
+        "noise_rate": {name: _overall(estimate) for name, estimate in estimates.items()},
+        "disagreement": _round(noise.disagreement),
+        "classes": [
+            {
+                "name": name,
+                "examples": int((found.evidence.labels == k).sum()),
+                "called_wrong": int(found.issues[found.evidence.labels == k].sum()),
+                "pooled": bool(noise.pooled[k]),
+                "disagreement": _round(noise.class_disagreement[k]),
+                "noise_rate": {which: _of_class(estimate, k) for which, estimate in estimates.items()},
+            }
+            for k, name in enumerate(names)
+        ],
+        "transition": {"rows": "true class", "columns": "given label", "matrix": _round(noise.combined.transition)},
+        "issues": {
+            "suspects": len(found.suspects),
+            "labels": int(found.issues.sum()),
+            "corrupted": int(found.corruption.corrupted.sum()),
+            "duplicates": int((found.duplicates.group >= 0).sum()),
+            "clashing_duplicates": int(found.duplicates.conflict.sum()),
+        },
+        "overlaps": [
+            {"classes": [names[pair.first], names[pair.second]], "share": _round(pair.share)}
+            for pair in found.overlaps[:50]
+        ],
+    }
+    if found.transfer is not None:
+        content["target"] = {
+            "name": found.target_name,
+            "proxy_a_distance": _round(found.transfer.distance),
+            "interval": _round(found.transfer.interval),
+            "missing_classes": [names[k] for k in found.transfer.missing],
+            "resembling": dict(zip(names, found.transfer.resembling.tolist(), strict=True)),
+        }
+    return content
+
+
+def _overall(estimate: NoiseEstimate) -> dict[str, Any]:
+    return {"rate": _round(estimate.overall), "interval": _round(estimate.interval)}
+
+
+def _of_class(estimate: NoiseEstimate, k: int) -> dict[str, Any]:
+    return {"rate": _round(estimate.rates[k]), "interval": _round(estimate.intervals[k])}
+
+
+def _round(values: Any) -> Any:
+    return np.round(values, 4).tolist()

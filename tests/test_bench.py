@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -108,6 +109,8 @@ def test_names_that_do_not_exist() -> None:
         few(rows=["rdaa"])
     with pytest.raises(ConfigError, match="unknown task"):
         few(tasks=["A-X"])
+    with pytest.raises(ConfigError, match="no noise draw 'mine': give authors"):
+        few(draws=["mine"])
 
 
 # The grid.
@@ -151,6 +154,43 @@ def test_a_failed_cell_is_noted_and_does_not_stop_the_rest(root: Path, tmp_path:
     assert (outcome.done, outcome.failed) == (1, 1)
     assert state_of(placed[0][2], tmp_path) == "failed"
     assert "diverged" in (tmp_path / "cells" / placed[0][2].key / "error.txt").read_text()
+
+
+def test_a_failure_of_any_kind_is_noted(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a GPU without memory, which is no mistake of the user's."""
+    placed = few(rows=["prototypes"])
+
+    def out_of_memory(*_: object, **__: object) -> None:
+        raise RuntimeError("out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("robustda.methods.base.Method.fit", out_of_memory)
+        outcome = run_grid(cells(placed), tmp_path, root, device="cpu", progress=False)
+    assert (outcome.done, outcome.failed) == (0, 2)
+    note = (tmp_path / "cells" / placed[0][2].key / "error.txt").read_text()
+    assert note.startswith("RuntimeError: out of memory\nTraceback")
+    assert run_grid(cells(placed), tmp_path, root, device="cpu", progress=False).done == 2
+
+
+def test_a_cell_killed_just_before_it_counts_as_done_is_taken_up(root: Path, tmp_path: Path) -> None:
+    (cell,) = cells(few(rows=["prototypes"], tasks=["A-W"]))
+    (tmp_path / "cells" / cell.key).mkdir(parents=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.replace", _only_if_not("cell.json", os.replace))
+        with pytest.raises(KeyboardInterrupt):
+            run_cell(cell, tmp_path, root, device="cpu")
+    assert state_of(cell, tmp_path) == "open"
+    run_cell(cell, tmp_path, root, device="cpu")
+    assert state_of(cell, tmp_path) == "done"
+
+
+def _only_if_not(name: str, replace: Callable[..., None]) -> Callable[..., None]:
+    def move(source: object, destination: object) -> None:
+        if str(destination).endswith(name):
+            raise KeyboardInterrupt
+        replace(source, destination)
+
+    return move
 
 
 def test_no_cell_is_begun_after_the_limit(root: Path, tmp_path: Path) -> None:

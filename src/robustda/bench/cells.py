@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import platform
+import traceback
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -66,11 +67,15 @@ def run_cell(cell: Cell, out: Path, root: Path, *, device: str = "auto", threads
     except RobustDAError as mistake:
         error.write_text(f"{mistake}\n")
         return
-    (folder / "model.safetensors").unlink(missing_ok=True)  # a table needs only the numbers
+    except Exception as failure:  # whatever it was, the other cells can do without this one
+        error.write_text(f"{type(failure).__name__}: {failure}\n{traceback.format_exc()}")
+        return
     note = asdict(cell) | {"hardware": _hardware(device), "version": __version__}
     temporary = folder / ".cell.json"
     temporary.write_text(json.dumps(note, indent=1, ensure_ascii=False) + "\n")
     os.replace(temporary, folder / "cell.json")
+    # A table needs only the numbers. Not before the cell counts as done: a run without its model cannot be taken up.
+    (folder / "model.safetensors").unlink(missing_ok=True)
 
 
 def _hardware(device: str) -> str:

@@ -160,6 +160,9 @@ def cells_of(
             raise ConfigError(
                 f"{chosen.name} has no row {row!r}: choose from {', '.join(r.label for r in chosen.rows)}"
             )
+    for draw in draws:
+        if draw != "authors" and not draw.isdecimal():
+            raise ConfigError(f"there is no noise draw {draw!r}: give authors, or a number that seeds a simulated one")
     wanted = {parse_task(task) for task in tasks}
     steps = steps or (2000 if protocol == "features" else 3000)
     return [

@@ -67,11 +67,9 @@ def run_grid(
     unique = list({cell.key: cell for cell in cells}.values())
     todo = [c for c in unique if state_of(c, out) == "open" or (retry_failed and state_of(c, out) == "failed")]
     deadline = time.monotonic() + 60 * limit_minutes if limit_minutes else float("inf")
-    for name, noise, rate, draw in dict.fromkeys((c.source, c.noise, c.rate, c.draw) for c in todo):
-        if any(
-            c.protocol == "features" and (c.source, c.noise, c.rate, c.draw) == (name, noise, rate, draw) for c in todo
-        ):
-            prepare(root, name, noise, rate, draw, out, device=device)
+    noisy = ((c.source, c.noise, c.rate, c.draw) for c in todo if c.protocol == "features")
+    for name, noise, rate, draw in dict.fromkeys(noisy):
+        prepare(root, name, noise, rate, draw, out, device=device)
     watch = _Watch(len(unique), len(unique) - len(todo), show=progress)
     if engine == "inline":
         for cell in todo:
@@ -79,63 +77,64 @@ def run_grid(
                 break
             run(cell, out, root, device=device)
             watch.ended(cell, out)
-    elif engine == "ray":
-        _on_ray(todo, out, root, jobs, device, deadline, watch, run)
     else:
-        _in_processes(todo, out, root, jobs, device, deadline, watch, run)
+        several = _on_ray if engine == "ray" else _in_processes
+        several(_Work(todo, out.resolve(), root.resolve(), jobs, device, deadline, watch, run))
     states = [state_of(cell, out) for cell in unique]
     return Outcome(states.count("done"), states.count("failed"), states.count("open"))
 
 
-def _in_processes(
-    todo: list[Cell],
-    out: Path,
-    root: Path,
-    jobs: int,
-    device: str,
-    deadline: float,
-    watch: _Watch,
-    run: Callable[..., None],
-) -> None:
+@dataclass(frozen=True)
+class _Work:
+    """What an engine that does several cells at a time is given."""
+
+    todo: list[Cell]
+    out: Path
+    root: Path
+    jobs: int
+    device: str
+    deadline: float
+    watch: _Watch
+    run: Callable[..., None]
+
+    @property
+    def timely(self) -> bool:
+        return time.monotonic() < self.deadline
+
+
+def _in_processes(work: _Work) -> None:
     """Several cells at a time. A process that dies takes the pool and the cells that run beside it with it.
 
     A new pool goes on with what is left. The lost cells are tried again one by one, so that the one to blame shows.
     """
-    threads = max(1, (os.cpu_count() or 1) // jobs)
-    waiting, suspects = list(todo), list[Cell]()
-    attempts = dict.fromkeys((cell.key for cell in todo), 0)
-    while (waiting or suspects) and time.monotonic() < deadline:
-        queue, at_once = ([suspects.pop(0)], 1) if suspects else (waiting, jobs)
+    threads = max(1, (os.cpu_count() or 1) // work.jobs)
+    waiting, suspects = list(work.todo), list[Cell]()
+    attempts = dict.fromkeys((cell.key for cell in work.todo), 0)
+    while (waiting or suspects) and work.timely:
+        queue, at_once = ([suspects.pop(0)], 1) if suspects else (waiting, work.jobs)
         running: dict[Future[None], Cell] = {}
         with _pool(at_once, threads) as pool:
             try:
-                while (queue and time.monotonic() < deadline) or running:
+                while (queue and work.timely) or running:
                     while queue and len(running) < at_once:
                         cell = queue.pop(0)
                         attempts[cell.key] += 1
-                        running[pool.submit(run, cell, out, root, device=device, threads=threads)] = cell
+                        running[
+                            pool.submit(work.run, cell, work.out, work.root, device=work.device, threads=threads)
+                        ] = cell
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
                         future.result()
-                        watch.ended(running.pop(future), out)
+                        work.watch.ended(running.pop(future), work.out)
             except BrokenProcessPool:
-                lost = [cell for cell in running.values() if state_of(cell, out) == "open"]
+                lost = [cell for cell in running.values() if state_of(cell, work.out) == "open"]
                 suspects += [cell for cell in lost if attempts[cell.key] < _ATTEMPTS]
                 for cell in lost:
                     if attempts[cell.key] >= _ATTEMPTS:
-                        _give_up(cell, out)
+                        _give_up(cell, work.out)
 
 
-def _on_ray(
-    todo: list[Cell],
-    out: Path,
-    root: Path,
-    jobs: int,
-    device: str,
-    deadline: float,
-    watch: _Watch,
-    run: Callable[..., None],
-) -> None:
-    """On a Ray cluster: the one that is running, or one on this machine. All nodes must see `out` and `root`.
+def _on_ray(work: _Work) -> None:
+    """On a Ray cluster, the one that is running or one on this machine; all nodes must see the cells and the data.
 
     A cell whose worker or node dies is started again elsewhere, and resumes from its run folder.
     """
@@ -147,23 +146,22 @@ def _on_ray(
         try:
             ray.init(address="auto", log_to_driver=False)
         except ConnectionError:
-            ray.init(num_cpus=jobs, log_to_driver=False, include_dashboard=False)
-    resources = {"num_cpus": 1, "num_gpus": 1 / jobs if device.startswith("cuda") else 0}
+            ray.init(num_cpus=work.jobs, log_to_driver=False, include_dashboard=False)
+    resources = {"num_cpus": 1, "num_gpus": 1 / work.jobs if work.device.startswith("cuda") else 0}
     remote = ray.remote(**resources, max_retries=_ATTEMPTS - 1)(_quietly)
-    out, root = out.resolve(), root.resolve()
-    waiting, running = list(todo), dict[Any, Cell]()
-    while (waiting and time.monotonic() < deadline) or running:
-        while waiting and len(running) < jobs and time.monotonic() < deadline:
+    waiting, running = list(work.todo), dict[Any, Cell]()
+    while (waiting and work.timely) or running:
+        while waiting and len(running) < work.jobs and work.timely:
             cell = waiting.pop(0)
-            running[remote.remote(run, cell, out, root, device)] = cell
+            running[remote.remote(work.run, cell, work.out, work.root, work.device)] = cell
         ended, _ = ray.wait(list(running))
         for reference in ended:
             cell = running.pop(reference)
             try:
                 ray.get(reference)
             except ray.exceptions.RayError:
-                _give_up(cell, out)
-            watch.ended(cell, out)
+                _give_up(cell, work.out)
+            work.watch.ended(cell, work.out)
 
 
 def _quietly(run: Callable[..., None], cell: Cell, out: Path, root: Path, device: str) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from robustda.bench.cells import Cell
 from robustda.bench.experiments import Column, Experiment, Row
 from robustda.bench.results import lookup
+from robustda.data.wording import plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +68,7 @@ def fill(
     whose = "the authors' noise draws" if draws == {"authors"} else f"noise draws: {', '.join(sorted(draws))}"
     caption = (
         f"{experiment.title}. Target accuracy in %, {WHICH[which]}, {first.steps:,} steps; {protocol}; {whose}; "
-        f"mean over {len(seeds)} seeds. In brackets: the paper (fine-tuned, rates given)."
+        f"mean over {plural(len(seeds), 'seed')}. In brackets: the paper (fine-tuned, rates given)."
     )
     return Filled(experiment, rows, columns, values, caption)
 

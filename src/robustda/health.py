@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from robustda.errors import RobustDAWarning, RunError
 from robustda.methods.base import Method, Phase, Task
@@ -20,26 +20,18 @@ from robustda.run import RunFolder
 __all__ = ["Health", "remedy"]
 
 _FEWEST = 20  # target examples; of fewer nothing can be said
-_SAMPLE = 512
 _SHORT = 100  # steps; of fewer nobody expects much
 _COLLAPSED = 0.99
 _COMMON = 0.8  # a class that so large a share of the source has may well be all that the target has
-_FORCES = (
-    "beta",
-    "mmd_weight",
-    "domain_weight",
-    "entropy_weight",
-)  # what pulls the target away from the source risk, by option
+# The options that set how strongly the target is pulled away from what the source risk alone would make of it.
+_FORCES = ("beta", "mmd_weight", "domain_weight", "entropy_weight")
 
 
 class Health:
     """Watches a run: `check` looks at what is predicted on the target, and stops a run that has collapsed."""
 
     def __init__(self, method: Method, task: Task, classes: np.ndarray, folder: RunFolder | None) -> None:
-        self._method, self._task, self._classes, self._folder = method, task, classes, folder
-        size = len(task.target)
-        rows = np.unique(np.linspace(0, size - 1, min(size, _SAMPLE)).astype(int))
-        self._rows = torch.as_tensor(rows, device=task.device)
+        self._method, self._n_classes, self._classes, self._folder = method, task.n_classes, classes, folder
         counts = torch.bincount(task.labels, minlength=task.n_classes).double()
         self._shares = (counts / counts.sum()).tolist()
         self._was_spread = False
@@ -55,13 +47,13 @@ class Health:
                     f"{remedy(phase)}{self._kept()}"
                 )
 
-    def check(self, phase: Phase, step: int) -> dict[str, float]:
-        """The share of the target (a sample of it) that its most frequent prediction has.
+    def check(self, phase: Phase, step: int, logits: Tensor) -> dict[str, float]:
+        """The share of the target that its most frequent prediction has, from logits for a sample of it.
 
         Stops a run that once told the target's examples apart and has not done so twice in a row, or at its end.
         """
-        share, name = self._largest(phase.network)
-        collapsed = share >= _COLLAPSED and len(self._rows) >= _FEWEST
+        share, name = self._largest(logits)
+        collapsed = share >= _COLLAPSED and len(logits) >= _FEWEST
         if collapsed and self._was_spread and (self.ailing or step == phase.steps):
             raise RunError(
                 f"training collapsed: by step {step} of phase {phase.name} {share:.0%} of the target is predicted to "
@@ -71,10 +63,10 @@ class Health:
         self.ailing = collapsed and self._was_spread
         return {"largest_class": share}
 
-    def conclude(self, phase: Phase) -> None:
+    def conclude(self, phase: Phase, logits: Tensor) -> None:
         """Warn about a network that has never told the target's examples apart."""
-        share, name = self._largest(phase.network)
-        enough = len(self._rows) >= _FEWEST and self._method.steps >= _SHORT
+        share, name = self._largest(logits)
+        enough = len(logits) >= _FEWEST and self._method.steps >= _SHORT
         if enough and share >= _COLLAPSED and not self._was_spread:
             warnings.warn(
                 f"{share:.0%} of the target is predicted to be {name!r}: either it is all of one class, or the model "
@@ -84,17 +76,12 @@ class Health:
                 stacklevel=2,
             )
 
-    @torch.no_grad()
-    def _largest(self, network: nn.Module) -> tuple[float, str]:
+    def _largest(self, logits: Tensor) -> tuple[float, str]:
         """The share and name of the class predicted most; no share where that class is most of the source, too."""
-        mode = network.training
-        network.eval()
-        predicted = network(self._task.target.test(self._rows)).argmax(dim=1)
-        network.train(mode)
-        counts = torch.bincount(predicted, minlength=self._task.n_classes)
+        counts = torch.bincount(logits.argmax(dim=1), minlength=self._n_classes)
         best = int(counts.argmax())
         expected = self._shares[best] > _COMMON
-        return (0.0 if expected else float(counts[best] / len(predicted))), str(self._classes[best])
+        return (0.0 if expected else float(counts[best] / len(logits))), str(self._classes[best])
 
     def _weaker(self, phase: Phase) -> str:
         params = self._method.params()

@@ -1,15 +1,16 @@
 """Where the time of a run went: a table of sections, a timeline of steps, and a trace of a few steps.
 
-Written into the run folder by ``fit --profile``: profile.csv, timeline.csv and trace.json (for chrome://tracing or
-Perfetto). Sections are timed on the host; on a GPU the device is waited for at their ends, so that each is charged with
-its own work. Recorded steps are not waited for: their time shows as "wait for the device".
+Written into the run folder by ``fit --profile``: profile.csv, timeline.csv, and for each phase operations-PHASE.txt and
+trace-PHASE.json (for chrome://tracing or Perfetto). Sections are timed on the host. On a GPU the device is waited for
+at their ends, so that each is charged with its own work; recorded steps are not waited for, and their time shows as
+"wait for the device".
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from robustda.run import RunFolder
 
 __all__ = ["Profile"]
 
+_UNTIMED = nullcontext()
 _TRACED = range(30, 40)  # steps of each phase that are traced, when all plans have been made
 
 
@@ -35,12 +37,12 @@ class Profile:
         self._tracer: Any = None
         self.traced: dict[str, Any] = {}
 
-    @contextmanager
-    def section(self, name: str, *, wait: bool = True) -> Iterator[None]:
+    def section(self, name: str, *, wait: bool = True) -> AbstractContextManager[None]:
         """Charge what happens inside to a section; without `wait` only what it takes the host to ask for it."""
-        if not self.on:
-            yield
-            return
+        return self._timed(name, wait) if self.on else _UNTIMED
+
+    @contextmanager
+    def _timed(self, name: str, wait: bool) -> Iterator[None]:
         began = time.perf_counter()
         try:
             yield
@@ -66,21 +68,16 @@ class Profile:
             self._wait()
             self._tracer = profile(activities=kinds)
             self._tracer.start()
-        elif step == _TRACED.stop and self._tracer is not None:
+        elif step == _TRACED.stop:
+            self.end(phase)
+
+    def end(self, phase: str) -> None:
+        """End the trace: after its steps, or with a phase that has fewer."""
+        if self._tracer is not None:
             self._wait()
             self._tracer.stop()
             self.traced[phase] = self._tracer
             self._tracer = None
-
-    def rates(self) -> dict[str, float]:
-        """Steps per second of each phase, between its second and its last entry: without its start."""
-        found = {}
-        for phase in dict.fromkeys(name for name, _, _ in self._timeline):
-            entries = [(step, seconds) for name, step, seconds in self._timeline if name == phase]
-            if len(entries) > 2:
-                (first, begin), (last, end) = entries[1], entries[-1]
-                found[phase] = (last - first) / (end - begin)
-        return found
 
     def table(self) -> list[tuple[str, float, float, int]]:
         """Section, seconds, share of the whole, and how often; what no section was charged with comes last."""

@@ -20,11 +20,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from robustda.errors import ConfigError
-from robustda.methods.base import Task
+from robustda.methods.base import Task, forward_all
 from robustda.nets import Classifier
 
 __all__ = [
-    "CRITERIA",
     "Criterion",
     "deep_embedded_validation",
     "density_ratio",
@@ -32,12 +31,10 @@ __all__ = [
     "nuclear_norm",
     "scores",
     "soft_neighbourhood_density",
+    "validation_score",
 ]
 
 Criterion = Literal["im", "snd", "bnm", "dev"]
-CRITERIA: tuple[Criterion, ...] = ("im", "snd", "bnm", "dev")
-
-_SAMPLE = 1024  # examples of each domain that the criteria look at, spread evenly
 
 
 def information_maximisation(probabilities: Tensor) -> Tensor:
@@ -103,41 +100,36 @@ def density_ratio(source: Tensor, target: Tensor, *, steps: int = 200) -> Tensor
     return odds / odds.mean()
 
 
-@torch.no_grad()
-def scores(network: nn.Module, task: Task, criteria: tuple[Criterion, ...] = CRITERIA) -> dict[str, float]:
-    """The criteria of a network in eval mode, on up to 1,024 examples of each domain.
+def scores(logits: Tensor) -> dict[str, float]:
+    """The criteria that need nothing but logits on (a sample of) the target; none where they are not finite."""
+    probabilities = torch.softmax(logits.float(), dim=1)
+    if not bool(probabilities.isfinite().all()):
+        return {}  # the run has diverged, and is told so elsewhere
+    return {
+        "im": float(information_maximisation(probabilities)),
+        "snd": float(soft_neighbourhood_density(probabilities)),
+        "bnm": float(nuclear_norm(probabilities)),
+    }
 
-    DEV is computed on trusted source examples (all, where no curriculum has judged them). They were trained on, so it
-    flatters a network that has memorised them. A network whose predictions are not finite has no scores.
+
+@torch.no_grad()
+def validation_score(network: nn.Module, task: Task, sample: int) -> float:
+    """DEV of a network in eval mode, on up to `sample` examples of each domain.
+
+    It is computed on trusted source examples (all, where no curriculum has judged them). They were trained on, so it
+    flatters a network that has memorised them.
     """
     if not isinstance(network, Classifier):
         raise ConfigError("only a network that predicts can be judged")
-    target = task.target.test(_spread(torch.arange(len(task.target))).to(task.device))
-    features = network.features(target)
-    probabilities = torch.softmax(network.f(features).float(), dim=1)
-    found: dict[str, float] = {}
-    if not bool(probabilities.isfinite().all()):
-        return found  # the run has diverged, and is told so elsewhere
-    if "im" in criteria:
-        found["im"] = float(information_maximisation(probabilities))
-    if "snd" in criteria:
-        found["snd"] = float(soft_neighbourhood_density(probabilities))
-    if "bnm" in criteria:
-        found["bnm"] = float(nuclear_norm(probabilities))
-    if "dev" in criteria:
-        trust = task.memory.get("trust")
-        rows = torch.arange(len(task.source)) if trust is None else trust.nonzero()[:, 0].cpu()
-        rows = _spread(rows).to(task.device)
-        source = network.features(task.source.test(rows))
-        losses = F.cross_entropy(network.f(source).float(), task.labels[rows], reduction="none")
-        found["dev"] = float(deep_embedded_validation(losses, density_ratio(source, features)))
-    return found
-
-
-def _spread(rows: Tensor) -> Tensor:
-    if len(rows) <= _SAMPLE:
-        return rows
-    return rows[torch.linspace(0, len(rows) - 1, _SAMPLE).long()]
+    trust = task.memory.get("trust")
+    rows = task.source.spread(sample)
+    if trust is not None:
+        trusted = trust.nonzero()[:, 0].cpu()
+        rows = trusted[torch.linspace(0, len(trusted) - 1, min(sample, len(trusted))).round().long()]
+    source = forward_all(network.features, task.source, rows)
+    target = forward_all(network.features, task.target, task.target.spread(sample))
+    losses = F.cross_entropy(network.f(source).float(), task.labels[rows.to(task.device)], reduction="none")
+    return float(deep_embedded_validation(losses, density_ratio(source, target)))
 
 
 def _entropy(probabilities: Tensor) -> Tensor:

@@ -26,11 +26,12 @@ from robustda.predict import load, prediction_table
 from robustda.profile import Profile
 from robustda.progress import Bar
 from robustda.run import Metrics, RunFolder, save_tensors, write_whole
-from robustda.select import Criterion, scores
+from robustda.select import scores, validation_score
 from robustda.signals import StopRequest
 
 __all__ = ["fit"]
 
+_SAMPLE = 1024  # examples of the target by which a run is judged, beside its accuracy
 _WORST = float("-inf")
 _SELECTED = "selected/"  # where the network that was liked best lies in the task's memory
 
@@ -83,6 +84,8 @@ def fit(
             run.go()
         profile.write(folder)
         method.profile_ = profile.table() if runtime.profile else []
+        if run.stop:  # asked to while the outcome was being written: whoever called is not to go on with other work
+            run.stop.obey()
     finally:
         if folder is not None:
             folder.close()
@@ -181,15 +184,14 @@ class _Run:
                 self.health.finite(phase, done, report)
                 if evaluate:
                     with profile.section("evaluate"):
-                        report |= self.health.check(phase, done)
-                        report |= self._accuracy(network)
-                        report |= self._judge(network, done)
+                        report |= self._evaluate(phase, done)
                 with profile.section("log"):
                     self.metrics.add(phase.name, done, report)
                     self.board.add(phase.name, done, report)
                 bar.update(done, report["loss"], report.get("target_accuracy"))
                 if not ended and time.monotonic() - self.last_checkpoint >= runtime.checkpoint_seconds:
                     self._keep(phase, stepper, number, done, check=last and not evaluate)
+        profile.end(phase.name)
         network.eval()
         if phase.end:
             with profile.section("end of the phase"):
@@ -198,7 +200,7 @@ class _Run:
     def _keep(self, phase: Phase, stepper: Stepper, number: int, done: int, *, check: bool) -> None:
         """Make a checkpoint in the middle of a phase, if the state is a good one."""
         if check:
-            self.health.check(phase, done)
+            self.health.check(phase, done, self._logits(phase, self.task.target.spread(_SAMPLE)))
         if not self.health.ailing:
             tensors = _gather(phase, stepper)
             self.health.finite(
@@ -206,27 +208,34 @@ class _Run:
             )
             self._save(number, done, tensors)
 
-    def _accuracy(self, network: torch.nn.Module) -> dict[str, float]:
-        """Share of the target's labelled examples that are predicted right, if there are any. For the log only."""
-        if self.target.y is None:
-            return {}
-        network.eval()
-        predicted = forward_all(network, self.task.target).argmax(dim=1).cpu().numpy()
-        network.train()
-        return {"target_accuracy": _score(predicted, self.target)}
+    def _evaluate(self, phase: Phase, step: int) -> dict[str, float]:
+        """How the network stands on the target, in one pass over it: over a sample, where there are no labels to score.
 
-    def _judge(self, network: torch.nn.Module, step: int) -> dict[str, float]:
-        """The criteria that need no target labels; the best network by the chosen one is remembered."""
-        chosen = self.runtime.select
-        wanted: tuple[Criterion, ...] = ("im", "snd", "bnm", "dev") if chosen == "dev" else ("im", "snd", "bnm")
-        network.eval()
-        found = scores(network, self.task, wanted)
-        network.train()
-        memory = self.task.memory
+        Accuracy is for the log only. The best network by a criterion that needs no labels is remembered, if asked for.
+        """
+        sample, chosen, memory = self.task.target.spread(_SAMPLE), self.runtime.select, self.task.memory
+        labelled = self.target.y is not None
+        logits = self._logits(phase, None if labelled else sample)
+        seen = logits[sample.to(logits.device)] if labelled else logits
+        report = self.health.check(phase, step, seen)
+        if labelled:
+            report["target_accuracy"] = _score(logits.argmax(dim=1).cpu().numpy(), self.target)
+        found = scores(seen)
+        if chosen == "dev" and found:
+            phase.network.eval()
+            found["dev"] = validation_score(phase.network, self.task, _SAMPLE)
+            phase.network.train()
         if chosen != "last" and found.get(chosen, _WORST) > float(memory.get("select_score", _WORST)):
             memory |= {"select_score": torch.tensor(found[chosen]), "select_step": torch.tensor(step)}
-            memory |= {_SELECTED + name: tensor.clone() for name, tensor in network.state_dict().items()}
-        return {f"select_{name}": value for name, value in found.items()}
+            memory |= {_SELECTED + name: tensor.clone() for name, tensor in phase.network.state_dict().items()}
+        return report | {f"select_{name}": value for name, value in found.items()}
+
+    def _logits(self, phase: Phase, rows: Tensor | None) -> Tensor:
+        """The network's logits for rows of the target (all of it: None), between two steps of training."""
+        phase.network.eval()
+        logits = forward_all(phase.network, self.task.target, rows)
+        phase.network.train()
+        return logits
 
     def _save(self, number: int, step: int, tensors: dict[str, Tensor]) -> None:
         if self.folder is None:
@@ -251,10 +260,11 @@ class _Run:
         method, memory = self.method, self.task.memory
         if "select_step" in memory:
             phase.network.load_state_dict(_under(_SELECTED, memory))
-        probabilities = torch.softmax(forward_all(phase.network, self.task.target), dim=1).cpu().numpy()
+        logits = forward_all(phase.network, self.task.target)
+        probabilities = torch.softmax(logits, dim=1).cpu().numpy()
         if not np.isfinite(probabilities).all():
             raise RunError(f"training diverged: the predictions are not finite; {remedy(phase)}")
-        self.health.conclude(phase)
+        self.health.conclude(phase, logits)
         method.network_ = phase.network  # type: ignore[assignment]
         method.example_shape_ = self.task.source.example_shape
         method.history_ = pd.DataFrame(self.metrics.rows, columns=list(Metrics.HEADER))

@@ -76,10 +76,15 @@ class Inputs:
         batch = self.gather(rows)
         return self._centre(batch) if self.images else batch
 
-    def in_order(self, batch_size: int) -> Iterator[Tensor]:
-        """Every input once, in order, unaugmented."""
-        for start in range(0, self.size, batch_size):
-            yield self.test(torch.arange(start, min(start + batch_size, self.size), device=self.device))
+    def in_order(self, batch_size: int, rows: Tensor | None = None) -> Iterator[Tensor]:
+        """Every input once, in order, unaugmented; or those of these rows."""
+        chosen = torch.arange(self.size, device=self.device) if rows is None else rows.to(self.device)
+        for part in torch.split(chosen, batch_size):
+            yield self.test(part)
+
+    def spread(self, count: int) -> Tensor:
+        """Up to so many rows, spread evenly over all."""
+        return torch.linspace(0, self.size - 1, min(count, self.size), dtype=torch.float64).round().long()
 
     def gather(self, rows: Tensor) -> Tensor:
         """The inputs of these rows as they are kept: vectors, or images as bytes (B, H, W, 3)."""

@@ -282,10 +282,12 @@ class Method(Fitted):
 
 
 @torch.no_grad()
-def forward_all(network: nn.Module, inputs: Inputs, batch_size: int = 0) -> Tensor:
-    """The network's output for every input, in order, in batches that are large but do not need much memory."""
+def forward_all(
+    network: Callable[[Tensor], Tensor], inputs: Inputs, rows: Tensor | None = None, batch_size: int = 0
+) -> Tensor:
+    """The network's output for every input, or for some rows, in order; in batches that do not need much memory."""
     batch_size = batch_size or (256 if inputs.images and inputs.crop > 64 else 2048)
-    return torch.cat([network(batch).float() for batch in inputs.in_order(batch_size)])
+    return torch.cat([network(batch).float() for batch in inputs.in_order(batch_size, rows)])
 
 
 Kind = TypeVar("Kind", bound=type[Method])

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from robustda.data.batches import Inputs
-from robustda.methods.base import Batch, Method, Phase, Task, check_at_least, register
+from robustda.methods.base import Batch, Method, Phase, Task, check_at_least, forward_all, register
 from robustda.nets import Backbone, Classifier, Identity, Pixels
 
 __all__ = ["PrototypeClassifier", "Prototypes", "class_means", "frozen_backbone", "no_loss", "unit_features"]
@@ -96,14 +96,14 @@ class PrototypeClassifier(Classifier):
         return cast(nn.Linear, self.f[0]).weight
 
 
-@torch.no_grad()
 def unit_features(network: Classifier, inputs: Inputs) -> Tensor:
     """The backbone's features of every input, in order, at unit length."""
-    rows = []
-    for x in inputs.in_order(512):
+
+    def features(x: Tensor) -> Tensor:
         with torch.autocast(x.device.type, torch.bfloat16, enabled=network.backbone.low_precision):
-            rows.append(network.backbone(x).float())
-    return F.normalize(torch.cat(rows))
+            return cast(Tensor, network.backbone(x))
+
+    return F.normalize(forward_all(features, inputs))
 
 
 def frozen_backbone(method: Method, example_shape: tuple[int, ...], pretrained: bool) -> Backbone:

@@ -256,6 +256,7 @@ def _relabel(path: Path, label: str) -> Path:
         ("id,decision,label\n1,relabel,\n", "gives no label"),
         ("id,decision,label\n1,perhaps,a\n", "is 'perhaps': write keep, relabel, drop"),
         ("id,decision,label\n1,keep,a\n1,drop,\n", "decides twice about '1'"),
+        (f"id,decision,label\n{'1' * 200_000},keep,a\n", "not a table (field larger"),
         ("id,decision,label\n1,keep\n", "has 2 fields for 3 columns"),
     ],
 )

@@ -83,7 +83,10 @@ def read_decisions(path: str | os.PathLike[str]) -> Decisions:
         raise DataError(f"cannot read the decisions {path} ({error.strerror}): check the path") from None
     except UnicodeDecodeError:
         raise DataError(f"the decisions {path} are not UTF-8 text: export them from the audit page again") from None
-    header, *lines = [line for line in csv.reader(io.StringIO(text, newline="")) if line] or [[]]
+    try:
+        header, *lines = [line for line in csv.reader(io.StringIO(text, newline="")) if line] or [[]]
+    except csv.Error as error:
+        raise DataError(f"the decisions {path} are not a table ({error}): export them again") from None
     if missing := [name for name in _COLUMNS if name not in header]:
         raise DataError(f"{path} has no column '{missing[0]}': decisions have {','.join(_COLUMNS)}")
     places = [header.index(name) for name in _COLUMNS]

@@ -114,7 +114,7 @@ def _table6() -> Experiment:
     rows = (
         Row("DANN", "dann", {}, False, paper.TABLE_6["DANN"]),
         Row("TCL", "tcl", {}, False, paper.TABLE_6["TCL"]),
-        Row("RDA", "rda", {}, True, paper.TABLE_6["RDA"]),
+        Row("RDA, rates given", "rda", {}, True, paper.TABLE_6["RDA"]),
         Row("RDA, rates estimated", "rda", {}, False, paper.TABLE_6["RDA"]),
         Row("prototypes", "prototypes"),
         Row("concord", "concord"),

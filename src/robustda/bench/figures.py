@@ -12,8 +12,15 @@ from robustda.bench.tables import Filled
 __all__ = ["FIGURES", "noise_levels", "write_figures"]
 
 # Okabe and Ito's palette, which stays apart under the common kinds of colour blindness; markers tell the rest.
-_FRONT = {"rda": "#D55E00", "mdd": "#0072B2", "tcl": "#E69F00", "prototypes": "#009E73", "source_only": "#000000"}
-_BEHIND = ("#56B4E9", "#CC79A7", "#7F7F7F")
+_FRONT = {
+    "rda": "#D55E00",
+    "mdd": "#0072B2",
+    "tcl": "#E69F00",
+    "prototypes": "#009E73",
+    "source_only": "#000000",
+    "concord": "#CC79A7",
+}
+_BEHIND = ("#56B4E9", "#999933", "#7F7F7F")
 _MARKERS = "osD^v<>Xph*"
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "office31_features",
     "office31_images",
     "parse_task",
+    "plain_name",
     "tasks",
 ]
 
@@ -84,7 +85,7 @@ DATASETS = (OFFICE_31, OFFICE_HOME, BING_CALTECH)
 def dataset(name: str) -> Dataset:
     """The data set of that name; case, spaces and hyphens do not matter."""
     for entry in DATASETS:
-        if _plain(entry.name) == _plain(name):
+        if plain_name(entry.name) == plain_name(name):
             return entry
     known = ", ".join(entry.name for entry in DATASETS)
     raise ConfigError(f"unknown data set {name!r}: choose one of {known}")
@@ -97,12 +98,12 @@ def parse_task(task: str) -> tuple[str, str]:
     (('amazon', 'webcam'), ('amazon', 'webcam'), ('amazon', 'webcam'))
     """
     for entry in DATASETS:
-        names = {_plain(word): d.name for d in entry.domains for word in (d.name, d.short)}
+        names = {plain_name(word): d.name for d in entry.domains for word in (d.name, d.short)}
         for arrow in ("→", "->", "-"):
             parts = task.split(arrow)
             # A hyphen may also stand inside a name, as in real-world-art.
             for cut in range(1, len(parts)):
-                source, target = _plain("".join(parts[:cut])), _plain("".join(parts[cut:]))
+                source, target = plain_name("".join(parts[:cut])), plain_name("".join(parts[cut:]))
                 if source in names and target in names and source != target:
                     return names[source], names[target]
     raise ConfigError(f"unknown task {task!r}: name two domains of one data set, such as A→W, Ar-Cl or B→C")
@@ -139,7 +140,7 @@ def office31_draw(root: str | os.PathLike[str] | None, domain: str, kind: str, r
 
 def _office31(domain: str) -> str:
     for entry in OFFICE_31.domains:
-        if _plain(domain) in (_plain(entry.name), _plain(entry.short)):
+        if plain_name(domain) in (plain_name(entry.name), plain_name(entry.short)):
             return entry.name
     raise ConfigError(f"Office-31 has no domain {domain!r}: choose amazon, dslr or webcam")
 
@@ -154,5 +155,6 @@ def _file(root: str | os.PathLike[str] | None, *parts: str) -> Path:
     return path
 
 
-def _plain(word: str) -> str:
+def plain_name(word: str) -> str:
+    """A name without case, spaces and hyphens, in which people differ."""
     return "".join(letter for letter in word.casefold() if letter.isalnum())

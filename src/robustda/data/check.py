@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from robustda.data.catalog import Dataset, dataset
+from robustda.data.catalog import Dataset, dataset, plain_name
 from robustda.data.images import image_extensions, read_image
 from robustda.data.parallel import in_order
 from robustda.data.wording import listed
@@ -41,7 +41,7 @@ def check_dataset(name: str, path: str | Path, *, read: bool = True, progress: b
     root, about = Path(path), dataset(name)
     if not root.is_dir():
         raise DataError(f"there is no folder {root}: {about.name} is {WHERE[about.name]}")
-    folders = {_plain(entry.name): entry for entry in sorted(root.iterdir()) if entry.is_dir()}
+    folders = {plain_name(entry.name): entry for entry in sorted(root.iterdir()) if entry.is_dir()}
     checks = [_check(about, entry.name, entry.n_images, folders, read, progress) for entry in about.domains]
     shared = set.intersection(*[set(check.counts) for check in checks]) if all(c.counts for c in checks) else set()
     return [_compared(check, shared) for check in checks]
@@ -50,7 +50,7 @@ def check_dataset(name: str, path: str | Path, *, read: bool = True, progress: b
 def _check(
     about: Dataset, name: str, expected: int | None, folders: dict[str, Path], read: bool, progress: bool
 ) -> DomainCheck:
-    folder = folders.get(_plain(name))
+    folder = folders.get(plain_name(name))
     if folder is None:
         there = listed(sorted(entry.name for entry in folders.values()), 5) if folders else "nothing"
         return DomainCheck(name, None, {}, (f"there is no folder {name} (there is {there})",))
@@ -94,7 +94,3 @@ def _trouble(path: Path) -> str:
     except (OSError, ValueError, SyntaxError) as error:
         return str(error) or type(error).__name__
     return ""
-
-
-def _plain(word: str) -> str:
-    return "".join(letter for letter in word.casefold() if letter.isalnum())

@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from robustda.errors import DataError
+from robustda.noise.vectors import class_means, stratified_folds, unit
 
 __all__ = [
     "Estimator",
@@ -43,7 +44,7 @@ def cross_fit(
     if len(labels) <= max(neighbours, folds):
         raise DataError("the noise rate cannot be estimated from so few examples: give noise_rate a number")
     x = np.asarray(features, dtype=np.float32)
-    x = _unit(x - x.mean(axis=0))
+    x = unit(x - x.mean(axis=0))
     rng = np.random.default_rng(seed)
     means = _by_class_means(x, labels, n_classes, folds, rng)
     votes = _by_neighbours(x, labels, n_classes, neighbours, rng)
@@ -137,14 +138,14 @@ def _most_probable(block: np.ndarray, rows: np.ndarray, classes: np.ndarray) -> 
 def _by_class_means(
     x: np.ndarray, labels: np.ndarray, n_classes: int, folds: int, rng: np.random.Generator, temperature: float = 0.1
 ) -> np.ndarray:
-    fold = _stratified_folds(labels, folds, rng)
+    fold = stratified_folds(labels, folds, rng)
     probabilities = np.zeros((len(labels), n_classes))
     for number in range(folds):
         train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-        means = _class_means(x[train], labels[train], n_classes)
+        means = class_means(x[train], labels[train], n_classes)
         for _ in range(2):
             near = train[(x[train] @ means.T).argmax(axis=1) == labels[train]]
-            better = _class_means(x[near], labels[near], n_classes)
+            better = class_means(x[near], labels[near], n_classes)
             # A class with no example near its own mean keeps the mean it had.
             means = np.where(np.bincount(labels[near], minlength=n_classes)[:, None] > 0, better, means)
         scores = (x[test] @ means.T) / temperature
@@ -170,24 +171,3 @@ def _by_neighbours(
         nearest = np.argpartition(similarity, -neighbours, axis=1)[:, -neighbours:]
         np.add.at(probabilities, (rows[:, None], labels[pool[nearest]]), 1 / neighbours)
     return probabilities
-
-
-def _class_means(x: np.ndarray, labels: np.ndarray, n_classes: int) -> np.ndarray:
-    sums = np.zeros((n_classes, x.shape[1]), dtype=np.float32)
-    np.add.at(sums, labels, x)
-    return _unit(sums)
-
-
-def _unit(x: np.ndarray) -> np.ndarray:
-    length: np.ndarray = np.linalg.norm(x, axis=-1, keepdims=True)
-    scaled: np.ndarray = x / np.maximum(length, 1e-12)
-    return scaled
-
-
-def _stratified_folds(labels: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
-    """A fold for each example, spread evenly over every class."""
-    shuffled = rng.permutation(len(labels))
-    order = shuffled[np.argsort(labels[shuffled], kind="stable")]
-    fold = np.empty(len(labels), dtype=np.int64)
-    fold[order] = np.arange(len(labels)) % folds
-    return fold

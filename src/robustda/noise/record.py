@@ -156,6 +156,8 @@ class NoiseRecord:
                 header, *lines = [line for line in csv.reader(file) if line] or [[]]
         except OSError as error:
             raise DataError(f"cannot read the noise record {path}: {error.strerror}") from None
+        except csv.Error as error:
+            raise DataError(f"the noise record {path} is not a table ({error}): mend it, or make it again") from None
         if missing := [name for name in COLUMNS if name not in header]:
             raise DataError(f"{path} has no column {missing[0]!r}: a noise record has {','.join(COLUMNS)}")
         for number, line in enumerate(lines, start=2):

@@ -23,8 +23,8 @@ import numpy.typing as npt
 
 from robustda.errors import ConfigError
 from robustda.noise.checks import check_losses, check_predictions
-from robustda.noise.estimators import Anchor, Confident, Estimator, Likelihood, Mixture
 from robustda.noise.evidence import label_evidence
+from robustda.noise.joints import Anchor, Confident, Estimator, Likelihood, Mixture
 from robustda.noise.likelihood import explain
 from robustda.noise.mixture import loss_mixture
 

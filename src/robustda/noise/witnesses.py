@@ -7,14 +7,14 @@ others are judged among themselves first, by leaving one out, and the witnesses 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from robustda.noise.likelihood import Codes, Explanation, explain, posterior, softmax
+from robustda.noise.vectors import stratified_folds, unit
 
-__all__ = ["Testimony", "describe", "hear_witnesses", "nearest", "stratified_folds"]
+__all__ = ["Testimony", "describe", "hear_witnesses", "nearest"]
 
 Single = npt.NDArray[np.float32]
 
@@ -65,7 +65,7 @@ def hear_witnesses(x: Single, labels: Codes, n_classes: int, *, folds: int = 10,
 def describe(features: npt.ArrayLike, seed: int = 0) -> Single:
     """Features centred, at unit length, and no more than 256 of them: the main directions, by random projection."""
     x = np.asarray(features, dtype=np.float32)
-    x = _unit(x.reshape(len(x), -1) - x.reshape(len(x), -1).mean(axis=0))
+    x = unit(x.reshape(len(x), -1) - x.reshape(len(x), -1).mean(axis=0))
     if x.shape[1] <= _WIDTH:
         return x
     rng = np.random.default_rng(seed)
@@ -76,7 +76,7 @@ def describe(features: npt.ArrayLike, seed: int = 0) -> Single:
         basis = x @ (x.T @ basis)
     basis = np.linalg.qr(basis)[0]
     directions = np.linalg.svd(basis.T @ x, full_matrices=False)[2][:width]
-    return _unit(x @ directions.T)
+    return unit(x @ directions.T)
 
 
 def nearest(x: Single, k: int, rng: np.random.Generator) -> tuple[npt.NDArray[np.int64], Single]:
@@ -98,15 +98,6 @@ def nearest(x: Single, k: int, rng: np.random.Generator) -> tuple[npt.NDArray[np
         near[rows] = pool[np.take_along_axis(best, order, axis=1)]
         similarity[rows] = np.take_along_axis(value, order, axis=1)
     return near, similarity
-
-
-def stratified_folds(labels: Codes, folds: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """A fold for each example, spread evenly over every class."""
-    shuffled = rng.permutation(len(labels))
-    order = shuffled[np.argsort(labels[shuffled], kind="stable")]
-    fold = np.empty(len(labels), dtype=np.int64)
-    fold[order] = np.arange(len(labels)) % folds
-    return fold
 
 
 def _sureness(similarity: Single) -> Single:
@@ -163,8 +154,3 @@ def _one_hot(labels: Codes, n_classes: int) -> Single:
     targets = np.zeros((len(labels), n_classes), dtype=np.float32)
     targets[np.arange(len(labels)), labels] = 1
     return targets
-
-
-def _unit(x: npt.NDArray[Any]) -> Single:
-    scaled: Single = (x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)).astype(np.float32)
-    return scaled

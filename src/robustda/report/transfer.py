@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from robustda.noise.witnesses import describe, stratified_folds
+from robustda.noise.vectors import class_means, stratified_folds, unit
+from robustda.noise.witnesses import describe
 
 __all__ = ["Transfer", "measure_transfer"]
 
@@ -41,13 +42,13 @@ def measure_transfer(source: Single, believed: Codes, n_classes: int, target: Si
     distance, interval = _proxy_distance(source, target, seed)
     counts = np.bincount(believed, minlength=n_classes)
     expected = counts / len(believed) * len(target)
-    a, b = _unit(source), _unit(target)
+    a, b = unit(source), unit(target)
     middle = a.mean(axis=0)
-    means = _class_means(_unit(a - middle), believed, n_classes)
+    means = class_means(unit(a - middle), believed, n_classes)
     # The target's own mean allows for a shift, but lies elsewhere if classes are missing; the source's is the other
     # way round. What both say is believed.
     by_shift, by_place = (
-        np.bincount((_unit(b - centre) @ means.T).argmax(axis=1), minlength=n_classes)
+        np.bincount((unit(b - centre) @ means.T).argmax(axis=1), minlength=n_classes)
         for centre in (b.mean(axis=0), middle)
     )
     resembling = np.maximum(by_shift, by_place)
@@ -87,14 +88,3 @@ def _distance(right_source: npt.ArrayLike, right_target: npt.ArrayLike) -> npt.N
 
 def _resampled(rng: np.random.Generator, size: int) -> npt.NDArray[np.int64]:
     return rng.integers(0, size, (200, size))
-
-
-def _class_means(x: Single, labels: Codes, n_classes: int) -> Single:
-    sums = np.zeros((n_classes, x.shape[1]), dtype=np.float32)
-    np.add.at(sums, labels, x)
-    return _unit(sums)
-
-
-def _unit(x: Single) -> Single:
-    scaled: Single = (x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-9)).astype(np.float32)
-    return scaled

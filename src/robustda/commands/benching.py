@@ -1,0 +1,99 @@
+"""The paper's tables and figures: bench."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from robustda.commands.parsing import (
+    add_switch,
+    make_parser,
+)
+from robustda.errors import ConfigError
+
+__all__ = ["bench"]
+
+
+def bench(arguments: list[str]) -> int:
+    """Fill a table of the paper: what is done is kept, and the same command goes on with the rest."""
+    from robustda.bench.cells import Protocol
+    from robustda.bench.data import data_root
+    from robustda.bench.experiments import EXPERIMENTS, cells_of, experiment
+    from robustda.bench.figures import write_figures
+    from robustda.bench.grid import Engine, run_grid, state_of
+    from robustda.bench.results import collect, lookup, merge, read_results, write_results
+    from robustda.bench.tables import fill, markdown, write_tables
+
+    parser = make_parser("bench", bench.__doc__)
+    parser.add_argument("name", type=str, help=f"one of {', '.join(EXPERIMENTS)}, fig-losses")
+    parser.add_argument("--out", type=str, default="runs/bench", help="where the cells and tables go")
+    parser.add_argument("--data", type=str | None, default=None, help="folder with the data (else ROBUSTDA_DATA)")
+    parser.add_argument(
+        "--protocol", type=Protocol, default="features", help="frozen features, or fine-tuned on images"
+    )
+    parser.add_argument("--methods", type=list[str], default=[], help="rows or methods, such as [rda,mdd] (empty: all)")
+    parser.add_argument("--tasks", type=list[str], default=[], help="tasks, such as [A-W,D-A] (empty: all)")
+    parser.add_argument("--noises", type=list[str], default=[], help="label, feature, mixed (empty: all)")
+    parser.add_argument("--seeds", type=list[int], default=[0, 1, 2], help="seeds of the methods")
+    parser.add_argument("--draws", type=list[str], default=["authors"], help="authors, or seeds of simulated noise")
+    parser.add_argument("--steps", type=int, default=0, help="training steps (0: 2,000 on features, 3,000 on images)")
+    parser.add_argument(
+        "--engine", type=Engine, default="inline", help="one after the other, in processes, or on a Ray cluster"
+    )
+    parser.add_argument("--jobs", type=int, default=1, help="cells at a time, if not inline")
+    parser.add_argument("--limit_minutes", type=float, default=0.0, help="begin no cell after so many minutes")
+    parser.add_argument("--device", type=str, default="auto", help="cpu, cuda, ...")
+    which = "of the final iteration, chosen without target labels (im, snd, bnm), or best on the target, an oracle's"
+    parser.add_argument("--accuracy", type=Literal["final", "im", "snd", "bnm", "best"], default="final", help=which)
+    add_switch(parser, "print_only", False, "run nothing: print the table from the results file that is in --out")
+    chosen = parser.parse_args(arguments)
+    out = Path(chosen.out)
+    if chosen.name == "fig-losses":
+        return _bench_losses(chosen, out)
+    named = experiment(chosen.name)
+    how = {name: chosen[name] for name in ("protocol", "tasks", "noises", "seeds", "draws", "steps")}
+    placed = cells_of(named, rows=chosen.methods, **how)
+    if not placed:
+        raise ConfigError(f"{chosen.name} has no such cells: name tasks and noises that it has")
+    cells = [cell for _, _, cell in placed]
+    file = out / "results.csv"
+    results = read_results(file)
+    if not chosen.print_only:
+        how = {name: chosen[name] for name in ("engine", "jobs", "device", "limit_minutes")}
+        todo = [cell for cell, line in zip(cells, lookup(results, cells), strict=True) if line is None]
+        run_grid(todo, out, data_root(chosen.data), **how)
+        results = merge(results, collect(cells, out))
+        write_results(results, file)
+    filled = fill(named, placed, results, chosen.accuracy)
+    paths = write_tables(filled, out / "tables" / chosen.protocol, chosen.accuracy)
+    if chosen.accuracy == "final":
+        write_figures(filled, out / "figures" / chosen.protocol)
+    print(markdown(filled))
+    missing = sum(line is None for line in lookup(results, cells))
+    failed = sum(state_of(cell, out) == "failed" for cell in cells)
+    print(f"{len(cells) - missing} of {len(cells)} cells done, {failed} failed; tables in {paths[0].parent}")
+    return 1 if failed else 0
+
+
+def _bench_losses(chosen: Any, out: Path) -> int:
+    from robustda.bench.data import data_root
+    from robustda.bench.grid import run_grid
+    from robustda.bench.losses import collect_losses, draw_losses, loss_cells
+
+    root, cells = data_root(chosen.data), loss_cells(chosen.protocol, chosen.seeds)
+    how = {name: chosen[name] for name in ("engine", "jobs", "device", "limit_minutes")}
+    outcome = run_grid(cells, out, root, **how)
+    table = collect_losses(cells, out, root)
+    if table.empty:
+        raise ConfigError("no cell is done yet: give it more time")
+    folder = out / "figures" / chosen.protocol
+    folder.mkdir(parents=True, exist_ok=True)
+    for suffix in (".png", ".svg"):
+        draw_losses(table, folder / f"fig-losses{suffix}")
+    shares = table.groupby(["noise", "group"], sort=False).agg(
+        examples=("trusted", "size"), mean_loss=("mean_loss", "mean"), trusted=("trusted", "mean")
+    )
+    shares.to_csv(folder / "fig-losses.csv", float_format="%.4f")
+    print(shares.to_string(float_format="%.2f"))
+    print(f"{outcome.done} of {len(cells)} cells done; the figure is {folder / 'fig-losses.png'}")
+    return 1 if outcome.failed else 0

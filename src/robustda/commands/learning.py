@@ -1,0 +1,177 @@
+"""Learning and predicting: fit, predict, methods, demo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from robustda.commands.parsing import (
+    COLUMNS,
+    add_columns,
+    add_decoding,
+    add_switch,
+    early,
+    make_parser,
+    read,
+    write_table,
+)
+from robustda.errors import ConfigError
+
+__all__ = ["demo", "fit", "methods", "predict"]
+
+
+def fit(arguments: list[str]) -> int:
+    """Learn from a noisy labelled source and an unlabelled target."""
+    from robustda.engine import Runtime
+    from robustda.methods import create_method, method_names
+    from robustda.methods.base import method_class
+    from robustda.methods.options import options
+
+    # The options depend on the method, so that is looked for first, on the command line and then in the config file.
+    name = early(arguments, "method") or "rda"
+    kind = method_class(name)
+    preset = early(arguments, kind.presets[0]) if kind.presets else None
+    if kind.presets and preset is not None and preset not in kind.presets[1]:
+        raise ConfigError(f"{kind.presets[0]} is {preset!r}: choose one of {', '.join(kind.presets[1])}")
+    parser = make_parser("fit", fit.__doc__)
+    parser.add_argument("--config", action="config", help="a YAML file with any of these options")
+    parser.add_argument("--method", type=str, default=name, help=f"one of {', '.join(method_names())}")
+    parser.add_argument("--source", type=str, required=True, help="labelled data: folder, .csv, .parquet or .npz")
+    parser.add_argument("--target", type=str, required=True, help="unlabelled data of the same kind")
+    parser.add_argument("--out", type=str, required=True, help="run folder; a stopped run in it is resumed")
+    decisions = "what was decided about source examples: the decisions.csv of an audit page"
+    parser.add_argument("--decisions", type=str | None, default=None, help=decisions)
+    add_columns(parser)
+    target_labels = Literal["auto", "ignore"]
+    parser.add_argument("--target_labels", type=target_labels, default="auto", help="labels of the target: for scoring")
+    add_decoding(parser)
+    method_options, runtime_options = options(kind, preset), options(Runtime)
+    for option in [*method_options, *runtime_options]:
+        if option.type is bool:
+            add_switch(parser, option.name, option.default, option.help)
+        else:
+            parser.add_argument(f"--{option.name}", type=option.type, default=option.default, help=option.help)
+    chosen = parser.parse_args(arguments)
+
+    method = create_method(name, **{option.name: chosen[option.name] for option in method_options})
+    columns = {name: chosen[name] for name in COLUMNS}
+    source = read(chosen.source, labels="required", **columns)
+    target = read(chosen.target, labels=chosen.target_labels, **columns)
+    method.fit(
+        source,
+        target,
+        out=chosen.out,
+        cache_dir=chosen.cache_dir,
+        strict=chosen.strict,
+        decisions=chosen.decisions,
+        **{option.name: chosen[option.name] for option in runtime_options},
+    )
+    _print_outcome(method.summary_, Path(chosen.out))
+    if chosen.profile and hasattr(method, "profile_"):  # a run that was done before has none
+        _print_profile(method.profile_, Path(chosen.out))
+    return 0
+
+
+def predict(arguments: list[str]) -> int:
+    """Predict with the model of a run folder."""
+    from robustda.predict import load, predict_table
+
+    parser = make_parser("predict", predict.__doc__)
+    parser.add_argument("run", type=str, help="the --out folder of a fit")
+    parser.add_argument("data", type=str, help="what to predict: folder, .csv, .parquet or .npz")
+    parser.add_argument("--out", type=str, required=True, help="where to write: .csv or .parquet")
+    add_switch(parser, "probabilities", False, "a column for each class")
+    add_columns(parser)
+    add_decoding(parser)
+    parser.add_argument("--device", type=str, default="auto", help="cpu, cuda, ...")
+    chosen = parser.parse_args(arguments)
+    out = Path(chosen.out)
+    if out.suffix not in (".csv", ".parquet"):
+        raise ConfigError(f"cannot tell the format of {out}: end the name with .csv or .parquet")
+    method = load(chosen.run, device=chosen.device)
+    columns = {name: chosen[name] for name in COLUMNS}
+    domain = read(chosen.data, labels="auto", **columns)
+    table = predict_table(
+        method,
+        domain,
+        probabilities=chosen.probabilities,
+        cache_dir=chosen.cache_dir,
+        strict=chosen.strict,
+        progress=True,
+    )
+    write_table(table, out)
+    print(f"{len(table):,} predictions written to {out}")
+    if "label" in table:
+        known = table["label"].notna()
+        right = (table["prediction"].astype(str) == table["label"].astype(str))[known].mean()
+        print(f"{right:.1%} of {known.sum():,} labelled ones agree with their label")
+    return 0
+
+
+def methods(arguments: list[str]) -> int:
+    """List the methods, or show one with its options."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from robustda.methods import method_names
+    from robustda.methods.base import Method, method_class
+    from robustda.methods.options import options
+
+    parser = make_parser("methods", methods.__doc__)
+    parser.add_argument("name", type=str | None, nargs="?", default=None, help="a method to show in full")
+    chosen = parser.parse_args(arguments)
+    console = Console()
+    if chosen.name is None:
+        table = Table("method", "what it does", box=None, pad_edge=False)
+        for name in method_names():
+            table.add_row(name, method_class(name).summary)
+        console.print(table)
+        return 0
+    kind = method_class(chosen.name)
+    console.print(f"[bold]{kind.name}[/bold]: {kind.summary}\n{kind.paper}\n", highlight=False)
+    table = Table("option", "default", *(kind.presets[1] if kind.presets else ()), "meaning", box=None, pad_edge=False)
+    for option in options(kind):
+        presets = [str(values[option.name]) if option.name in values else "" for values in _presets(kind)]
+        style = "dim" if option.owner == Method.__name__ else ""
+        table.add_row(f"--{option.name}", str(option.default), *presets, option.help, style=style)
+    console.print(table)
+    return 0
+
+
+def demo(arguments: list[str]) -> int:
+    """Compare three methods on the embedded task: printed digits with wrong labels, to handwritten ones."""
+    from robustda.demo import run_demo
+
+    parser = make_parser("demo", demo.__doc__)
+    parser.add_argument("--out", type=str, default="runs/demo", help="where the run folders go")
+    parser.add_argument("--seeds", type=int, default=3, help="how many times, each with noise of its own")
+    parser.add_argument("--steps", type=int, default=0, help="training steps of each method (0: the demo's own)")
+    chosen = parser.parse_args(arguments)
+    run_demo(Path(chosen.out), seeds=chosen.seeds, steps=chosen.steps)
+    return 0
+
+
+def _presets(kind: type) -> list[dict[str, Any]]:
+    presets = getattr(kind, "presets", None)
+    return list(presets[1].values()) if presets else []
+
+
+def _print_outcome(summary: dict[str, Any], out: Path) -> None:
+    if summary["noise_rate"] is not None:
+        kept = f"{summary['kept_share']:.0%} of the source was trusted"
+        print(f"about {summary['noise_rate']:.0%} of the labels look wrong; {kept} ({out / 'trust.csv'})")
+    if summary["target_accuracy"] is not None:
+        which = f"step {summary['selected_step']:,}, by {summary['selected_by']}" if "selected_step" in summary else ""
+        print(f"target accuracy {summary['target_accuracy']:.1%} ({which or 'final iteration'})")
+    print(f"{summary['seconds']:.0f} s; everything is in {out}, predictions in {out / 'predictions.csv'}")
+
+
+def _print_profile(lines: list[tuple[str, float, float, int]], out: Path) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("section", "seconds", "share", "calls", box=None, pad_edge=False)
+    for name, seconds, share, calls in lines:
+        table.add_row(name, f"{seconds:.2f}", f"{share:.1%}", f"{calls:,}")
+    Console().print(table)
+    print(f"written to {out / 'profile.csv'}; {out / 'timeline.csv'} has the steps, trace-*.json ten of them in full")

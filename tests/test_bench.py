@@ -284,6 +284,7 @@ def test_tables_hold_ours_and_the_papers(tmp_path: Path) -> None:
     assert "| online | 55.0 (83.1) | 55.0 (55.4) |" in text
     assert "55.0 ± 5.0 (73.3)" in text
     assert "| offline | – (90.1)" in text
+    assert "it prints 75.9 for offline under label noise" in text
     paths = write_tables(filled, tmp_path)
     assert {path.suffix for path in paths} == set(FORMATS)
     assert r"A$\to$W" in (tmp_path / "table4.tex").read_text()

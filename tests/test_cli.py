@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -515,6 +516,16 @@ def test_an_interrupt_from_the_keyboard_is_one_line(tmp_path):
         printed = process.communicate()[1]
     assert process.returncode == 130
     assert printed == "robustda: interrupted; the same command with --out takes it up again\n"
+
+
+def test_output_that_nobody_reads_to_its_end_is_no_trouble():
+    reading, writing = os.pipe()
+    os.close(reading)  # as `| head` does once it has its lines
+    with os.fdopen(writing, "w") as nowhere:
+        done = subprocess.run(
+            command("methods", "rda"), env=environment(), stdout=nowhere, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
 
 
 def test_warnings_are_shown_as_before_once_the_command_is_over(capsys):

@@ -5,6 +5,8 @@ Every option of a method is an option here, and a key in ``--config file.yaml``;
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -24,7 +26,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            return _run(given)
+            code = _run(given)
+            sys.stdout.flush()
+            return code
+    except BrokenPipeError:
+        # Whoever reads our output has seen enough (| head); at its end Python would complain of it once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except RobustDAError as error:
         print(f"robustda: error: {error}", file=sys.stderr)
         return 2

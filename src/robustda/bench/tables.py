@@ -13,6 +13,7 @@ import numpy as np
 
 from robustda.bench.cells import Cell
 from robustda.bench.experiments import Column, Experiment, Row
+from robustda.bench.paper import AVERAGES_AS_PRINTED
 from robustda.bench.results import lookup
 from robustda.data.wording import plural
 
@@ -70,6 +71,13 @@ def fill(
         f"{experiment.title}. Target accuracy in %, {WHICH[which]}, {first.steps:,} steps; {protocol}; {whose}; "
         f"mean over {plural(len(seeds), 'seed')}. In brackets: the paper (fine-tuned, rates given)."
     )
+    slips = [
+        f"{printed} for {name} under {noise} noise"
+        for (table, noise, name), printed in AVERAGES_AS_PRINTED.items()
+        if table == experiment.name
+    ]
+    if slips:
+        caption += f" The averages are those of the paper's numbers; it prints {', '.join(slips)}."
     return Filled(experiment, rows, columns, values, caption)
 
 
@@ -101,21 +109,24 @@ def latex(filled: Filled) -> str:
 
 
 def webpage(filled: Filled) -> str:
-    header, body = _cells(filled)
+    """One table for each noise, as in Markdown."""
 
     def line(texts: list[str], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in texts) + "</tr>"
 
-    rows = "\n".join(line(texts, "td") for texts in body)
-    style = (
-        "body{font-family:sans-serif;margin:2em}td,th{padding:.3em .7em;border-bottom:1px solid #ddd;text-align:right}"
-    )
-    style += "td:first-child,th:first-child{text-align:left}"
+    style = "body{font-family:sans-serif;margin:2em;max-width:75em}td,th{padding:.3em .7em;white-space:nowrap;"
+    style += "border-bottom:1px solid #ddd;text-align:right}td:first-child,th:first-child{text-align:left}"
+    style += "div{overflow-x:auto;margin:1.5em 0}"
     title = html.escape(filled.experiment.title)
-    return (
-        f"<!doctype html><meta charset=utf-8><title>{title}</title><style>{style}</style>\n"
-        f"<p>{html.escape(filled.caption)}</p>\n<table>\n{line(header, 'th')}\n{rows}\n</table>\n"
-    )
+    blocks = [
+        f"<!doctype html><meta charset=utf-8><title>{title}</title><style>{style}</style>",
+        f"<p>{html.escape(filled.caption)}</p>",
+    ]
+    for group in filled.groups():
+        header, body = _cells(filled, [group])
+        rows = "\n".join(line(texts, "td") for texts in body)
+        blocks.append(f"<div><table>\n{line(header, 'th')}\n{rows}\n</table></div>")
+    return "\n".join(blocks) + "\n"
 
 
 def comma_separated(filled: Filled) -> str:

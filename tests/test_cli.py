@@ -523,7 +523,7 @@ def test_output_that_nobody_reads_to_its_end_is_no_trouble():
     os.close(reading)  # as `| head` does once it has its lines
     with os.fdopen(writing, "w") as nowhere:
         done = subprocess.run(
-            command("methods", "rda"), env=environment(), stdout=nowhere, stderr=subprocess.PIPE, text=True, check=False
+            command("--help"), env=environment(), stdout=nowhere, stderr=subprocess.PIPE, text=True, check=False
         )
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
 

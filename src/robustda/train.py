@@ -108,10 +108,11 @@ class _Run:
         self.device = runtime.torch_device()
         augmentation, crop = view(method.image_size_, method.augment)
         with profile.section("to the device"):
+            how: dict[str, Any] = {"augmentation": augmentation, "crop": crop, "resident": runtime.resident()}
             self.task = Task(
-                source=Inputs(source, self.device, augmentation=augmentation, crop=crop),
+                source=Inputs(source, self.device, **how),
                 labels=torch.as_tensor(source.y, device=self.device),
-                target=Inputs(target, self.device, augmentation=augmentation, crop=crop),
+                target=Inputs(target, self.device, **how),
                 n_classes=len(source.classes),
                 device=self.device,
             )
@@ -282,11 +283,18 @@ class _Run:
             "noise_rate": getattr(method, "noise_rate_", None),
             "kept_share": float(method.trust_.mean()) if "trust" in memory else None,
             "target_accuracy": accuracy,
+            "placement": self._placement(),
         }
         if "select_step" in memory:
             method.summary_ |= {"selected_by": self.runtime.select, "selected_step": int(memory["select_step"])}
         if self.folder is not None:
             self._write(self.folder, probabilities)
+
+    def _placement(self) -> str:
+        """Where the data were, in words."""
+        where = ("streamed", "on the device")
+        source, target = (where[inputs.resident] for inputs in (self.task.source, self.task.target))
+        return source if source == target else f"source {source}, target {target}"
 
     def _write(self, folder: RunFolder, probabilities: np.ndarray) -> None:
         method, memory = self.method, self.task.memory

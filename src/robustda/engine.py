@@ -52,6 +52,7 @@ class Runtime:
     select: keep the network of the last step, or of the evaluation that a criterion without target labels likes best:
         im, snd, bnm or dev (see `robustda.select`). The first three are logged at every evaluation in any case.
     checkpoint_seconds: least time between two checkpoints, which are made at entries in the metrics.
+    stages: a folder of stages that runs share: a curriculum for the same source and settings is done once in it.
     tensorboard: write TensorBoard events into the run folder.
     progress: show progress bars (on a terminal).
     profile: write where the time went into the run folder: profile.csv, timeline.csv, and a trace of ten steps.
@@ -66,6 +67,7 @@ class Runtime:
     eval_every: int = 500
     select: Literal["last", "im", "snd", "bnm", "dev"] = "last"
     checkpoint_seconds: float = 60.0
+    stages: str | None = None
     tensorboard: bool = True
     progress: bool = True
     profile: bool = False

@@ -28,6 +28,7 @@ from robustda.progress import Bar
 from robustda.run import Metrics, RunFolder, save_tensors, write_whole
 from robustda.select import scores, validation_score
 from robustda.signals import StopRequest
+from robustda.stages import Stage, StageStore
 
 __all__ = ["fit"]
 
@@ -118,6 +119,7 @@ class _Run:
             )
         self.health = Health(method, self.task, source.classes, folder)
         self.stop = StopRequest()
+        self.stages = StageStore(runtime.stages)
         self.started = time.monotonic()
         self.seconds_before = 0.0
         self.last_checkpoint = time.monotonic()
@@ -136,20 +138,50 @@ class _Run:
 
         builders = self.method.phases()
         for number in range(first, len(builders)):
-            with self.profile.section("build the network"):
-                phase = self._build(builders[number])
-            stepper = Stepper(phase, self.task, self.method, capture=self.runtime.capture, profile=self.profile)
-            if number == first and step > 0:
-                _restore(tensors, phase, stepper)
+            last = number == len(builders) - 1
+            key = None if last else self.stages.key(self.method, builders[number].__name__, self._source_digest())
+            with self.stages.held(key):
+                shared = self.stages.load(key)
+                if shared is not None:
+                    self._adopt(builders[number].__name__, shared)
+                else:
+                    with self.profile.section("build the network"):
+                        phase = self._build(builders[number])
+                    stepper = Stepper(phase, self.task, self.method, capture=self.runtime.capture, profile=self.profile)
+                    start = step if number == first else 0
+                    if start:
+                        _restore(tensors, phase, stepper)
+                    self._train(phase, stepper, number, start, last=last)
+                    self.stages.save(key, self._stage(phase.name))
             tensors = {}
-            self._train(phase, stepper, number, step if number == first else 0, last=number == len(builders) - 1)
-            if number + 1 < len(builders):
+            if not last:
                 self._save(number + 1, 0, {})
                 if self.stop:
                     self.stop.obey()
         self.board.close()
         with self.profile.section("conclude"):
             self._conclude(phase)
+
+    def _source_digest(self) -> dict[str, Any]:
+        """What a stage that does not see the target knows of the data; with a person's decisions it is its own."""
+        confirmed = [] if self.task.confirmed is None else self.task.confirmed.nonzero()[:, 0].tolist()
+        return _fingerprint(self.source) | {"crop": self.task.source.example_shape, "confirmed": confirmed}
+
+    def _adopt(self, name: str, stage: Stage) -> None:
+        """Go on as if this run had done the stage itself."""
+        self.task.memory |= {key: tensor.to(self.device) for key, tensor in stage.memory.items()}
+        self.seconds_before += stage.seconds
+        for step, values in stage.entries:
+            self.metrics.add(name, step, values)
+            self.board.add(name, step, values)
+
+    def _stage(self, name: str) -> Stage:
+        entries: dict[int, dict[str, float]] = {}
+        for phase, step, metric, value in self.metrics.rows:
+            if phase == name:
+                entries.setdefault(step, {})[metric] = value
+        seconds = self.seconds_before + time.monotonic() - self.started
+        return Stage(dict(self.task.memory), list(entries.items()), seconds)
 
     def _build(self, build: Callable[[Task], Phase]) -> Phase:
         torch.manual_seed(derive_seed(self.method.seed, build.__name__, "weights"))
@@ -366,21 +398,20 @@ def _score(predicted: np.ndarray, target: Domain) -> float:
     return float((predicted[known] == target.y[known]).mean())
 
 
-def _fingerprint(source: Domain, target: Domain) -> dict[str, Any]:
+def _fingerprint(*domains: Domain) -> dict[str, Any]:
     """Enough of the data to notice on a restart that they have changed: ids, labels, and a sample of the inputs."""
     digest = hashlib.blake2b(digest_size=16)
-    for domain in (source, target):
+    for domain in domains:
         digest.update("\0".join(domain.ids).encode())
         digest.update(b"" if domain.y is None else domain.y.tobytes())
         rows = np.unique(np.linspace(0, len(domain) - 1, 200).astype(int))
         digest.update(np.ascontiguousarray(np.asarray(domain.x)[rows]).tobytes())
+    named = dict(zip(("source", "target"), domains, strict=False))
     return {
-        "source": source.name,
-        "target": target.name,
-        "source_examples": len(source),
-        "target_examples": len(target),
-        "shape": list(source.shape),
-        "classes": source.classes.tolist(),
+        **{role: domain.name for role, domain in named.items()},
+        **{f"{role}_examples": len(domain) for role, domain in named.items()},
+        "shape": list(domains[0].shape),
+        "classes": domains[0].classes.tolist(),
         "digest": digest.hexdigest(),
     }
 

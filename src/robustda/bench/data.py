@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from robustda.bench.pack import corrupted_files, use_corrupted_files
 from robustda.data.catalog import office31_draw, office31_features, office31_images
 from robustda.data.domain import Domain
 from robustda.errors import ConfigError
@@ -44,7 +45,9 @@ def noisy_domain(root: Path, protocol: str, name: str, noise: str, rate: float, 
         return clean
     record = noise_record(root, name, noise, rate, draw)
     if protocol == "finetune":
-        return record.apply(clean)
+        made = corrupted_files(root, name, noise, rate)
+        noisy = record.apply(clean)
+        return use_corrupted_files(noisy, made) if draw == "authors" and made.is_dir() else noisy
     labelled = replace(record, corrupted_features=np.zeros(len(record), dtype=bool)).apply(clean)
     if not record.corrupted_features.any():
         return labelled

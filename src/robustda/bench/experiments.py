@@ -164,6 +164,8 @@ def cells_of(
         if draw != "authors" and not draw.isdecimal():
             raise ConfigError(f"there is no noise draw {draw!r}: give authors, or a number that seeds a simulated one")
     wanted = {parse_task(task) for task in tasks}
+    labels = {row.label for row in chosen.rows}
+    by_method = {name for name in rows if name not in labels}  # a row's own name means that row alone
     steps = steps or (2000 if protocol == "features" else 3000)
     return [
         (row, column, _cell(row, column, draw, seed, steps, protocol))
@@ -171,7 +173,7 @@ def cells_of(
         for seed in seeds
         for row in chosen.rows
         for column in chosen.columns
-        if (not rows or row.label in rows or row.method in rows)
+        if (not rows or row.label in rows or row.method in by_method)
         and (not wanted or parse_task(column.task) in wanted)
         and (not noises or column.noise in noises)
     ]

@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
+from safetensors.torch import save_file
 
 from robustda.bench import paper
 from robustda.bench.cells import Cell, run_cell
@@ -22,7 +24,9 @@ from robustda.bench.grid import run_grid, state_of
 from robustda.bench.results import collect, lookup, merge, read_results, write_results
 from robustda.bench.tables import FORMATS, fill, markdown, write_tables
 from robustda.cli import main
-from robustda.errors import ConfigError
+from robustda.data.catalog import domain_images
+from robustda.errors import ConfigError, DataError
+from robustda.nets import create_backbone
 
 DOMAINS = ("amazon", "dslr", "webcam")
 SHORT = {"seeds": [0], "steps": 30}
@@ -57,6 +61,16 @@ def few(**changed: object) -> list[tuple[Row, Column, Cell]]:
     return cells_of(experiment("table1"), **options)  # type: ignore[arg-type]
 
 
+def noisy_pictures(folder: Path, size: int = 72) -> None:
+    """Two classes of five pictures, too large to count as small ones."""
+    rng = np.random.default_rng(0)
+    for label, colour in (("red", (200, 30, 30)), ("blue", (30, 30, 200))):
+        (folder / label).mkdir(parents=True)
+        for number in range(5):
+            pixels = np.clip(np.array(colour) + rng.normal(scale=30, size=(size, size, 3)), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / label / f"{number}.png")
+
+
 def cells(placed: list[tuple[Row, Column, Cell]]) -> list[Cell]:
     return [cell for _, _, cell in placed]
 
@@ -71,6 +85,7 @@ def test_every_experiment_has_the_shape_of_its_table(name: str) -> None:
     assert len(placed) == 2 * len(chosen.rows) * len(chosen.columns)
     for row in chosen.rows:
         assert len(row.paper) in (0, len(chosen.columns))
+    assert {cell.draw for cell in cells(placed)} == set(chosen.draws)
 
 
 def test_the_papers_averages_are_those_of_its_numbers() -> None:
@@ -81,6 +96,9 @@ def test_the_papers_averages_are_those_of_its_numbers() -> None:
     rest = {"source_only": 47.5, "spl": 64.1, "mentornet": 67.2, "dan": 55.0, "rtn": 66.7, "mdd": 71.9, "tcl": 76.6}
     for name, average in rest.items():
         assert np.mean(paper.TABLE_1["label"][name]) == pytest.approx(average, abs=0.06)
+    printed = (47.6, 52.2, 53.0, 48.5, 51.4, 47.6, 49.3, 56.0, 56.6, 64.4)
+    for values, average in zip(paper.TABLE_2.values(), printed, strict=True):
+        assert np.mean(values[1:]) == pytest.approx(average, abs=0.06)
     for (_, _, name), average in paper.AVERAGES_AS_PRINTED.items():
         assert any(
             name in table and abs(np.mean(table[name]) - average) > 0.04
@@ -111,6 +129,34 @@ def test_names_that_do_not_exist() -> None:
         few(tasks=["A-X"])
     with pytest.raises(ConfigError, match="no noise draw 'mine': give authors"):
         few(draws=["mine"])
+    with pytest.raises(ConfigError, match="noise draws for table2 are not known"):
+        cells_of(experiment("table2"), draws=["authors"])
+
+
+def test_the_name_of_a_row_means_that_row_and_the_name_of_a_method_all_of_its_rows() -> None:
+    table1, table3 = experiment("table1"), experiment("table3")
+    assert {row.label for row, _, _ in cells_of(table1, rows=["rda"])} == {"rda"}
+    assert {row.label for row, _, _ in cells_of(table1, rows=["rda, rates given"])} == {"rda, rates given"}
+    assert {row.label for row, _, _ in cells_of(table3, rows=["rda"])} == {"del-OCL", "del-PMD", "RDA"}
+
+
+@pytest.mark.parametrize("protocol", ["features", "finetune"])
+def test_office_home_is_run_from_its_folders(tmp_path: Path, protocol: str) -> None:
+    data = tmp_path / "data"
+    for folder in ("Office-Home/Art", "Office-Home/RealWorld/images"):
+        noisy_pictures(data / folder)
+    backbone = create_backbone("resnet50_v1", (224, 224, 3), "random")
+    (data / "weights").mkdir()
+    save_file(backbone.model.state_dict(), data / "weights" / "resnet50_v1_imagenet.safetensors")
+    how = {"tasks": ["Ar-Rw"], "seeds": [0], "protocol": protocol, "steps": 1}
+    placed = cells_of(experiment("table2"), rows=["prototypes" if protocol == "features" else "source_only"], **how)
+    outcome = run_grid(cells(placed), tmp_path / "out", data, device="cpu", progress=False)
+    assert (outcome.done, outcome.failed) == (1, 0)
+    line = lookup(collect(cells(placed), tmp_path / "out"), cells(placed))[0]
+    assert (line["source"], line["target"], line["noise"], str(line["draw"])) == ("Art", "Real World", "mixed", "0")
+    assert 0 <= line["accuracy_final"] <= 1
+    with pytest.raises(DataError, match="no folder for Clipart: put Office-Home there"):
+        domain_images(data, "Clipart")
 
 
 # The grid.

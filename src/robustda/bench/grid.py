@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from robustda.bench.cells import Cell, run_cell
-from robustda.bench.data import prepare
+from robustda.bench.data import prepare, prepare_clean
 from robustda.errors import ConfigError, RunError
 
 __all__ = ["Engine", "Outcome", "run_grid", "state_of"]
@@ -67,7 +67,10 @@ def run_grid(
     unique = list({cell.key: cell for cell in cells}.values())
     todo = [c for c in unique if state_of(c, out) == "open" or (retry_failed and state_of(c, out) == "failed")]
     deadline = time.monotonic() + 60 * limit_minutes if limit_minutes else float("inf")
-    noisy = ((c.source, c.noise, c.rate, c.draw) for c in todo if c.protocol == "features")
+    on_features = [c for c in todo if c.protocol == "features"]
+    for name in dict.fromkeys(name for c in on_features for name in (c.source, c.target)):
+        prepare_clean(root, name, out, device=device)
+    noisy = ((c.source, c.noise, c.rate, c.draw) for c in on_features)
     for name, noise, rate, draw in dict.fromkeys(noisy):
         prepare(root, name, noise, rate, draw, out, device=device)
     watch = _Watch(len(unique), len(unique) - len(todo), show=progress)

@@ -35,7 +35,9 @@ def bench(arguments: list[str]) -> int:
     parser.add_argument("--tasks", type=list[str], default=[], help="tasks, such as [A-W,D-A] (empty: all)")
     parser.add_argument("--noises", type=list[str], default=[], help="label, feature, mixed (empty: all)")
     parser.add_argument("--seeds", type=list[int], default=[0, 1, 2], help="seeds of the methods")
-    parser.add_argument("--draws", type=list[str], default=["authors"], help="authors, or seeds of simulated noise")
+    parser.add_argument(
+        "--draws", type=list[str], default=[], help="authors (where known), or seeds of simulated noise"
+    )
     parser.add_argument("--steps", type=int, default=0, help="training steps (0: 2,000 on features, 3,000 on images)")
     parser.add_argument(
         "--engine", type=Engine, default="inline", help="one after the other, in processes, or on a Ray cluster"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,8 @@ __all__ = [
     "Dataset",
     "DomainEntry",
     "dataset",
+    "dataset_of",
+    "domain_images",
     "office31_draw",
     "office31_features",
     "office31_images",
@@ -89,6 +91,32 @@ def dataset(name: str) -> Dataset:
             return entry
     known = ", ".join(entry.name for entry in DATASETS)
     raise ConfigError(f"unknown data set {name!r}: choose one of {known}")
+
+
+def dataset_of(domain: str) -> Dataset:
+    """The data set that has a domain of that name."""
+    for entry in DATASETS:
+        if domain in (d.name for d in entry.domains):
+            return entry
+    raise ConfigError(f"no data set has a domain {domain!r}")
+
+
+def domain_images(root: str | os.PathLike[str] | None, domain: str) -> Domain:
+    """The images of a domain of any of the data sets, not decoded yet.
+
+    They lie in the data folder under the data set's name and their own, such as ``office-home/Real World``; case,
+    spaces and hyphens do not matter, nor an ``images`` folder between.
+    """
+    entry = dataset_of(domain)
+    folder = _file(root)
+    for name in (entry.name, domain):
+        inside = {plain_name(path.name): path for path in sorted(folder.iterdir()) if path.is_dir()}
+        if plain_name(name) not in inside:
+            there = f"{folder} has no folder for {name}"
+            raise DataError(f"{there}: put {entry.name} there, and look at it with robustda data check")
+        folder = inside[plain_name(name)]
+    folder = folder / "images" if (folder / "images").is_dir() else folder
+    return replace(Domain.from_folder(folder, labels="required"), name=domain)
 
 
 def parse_task(task: str) -> tuple[str, str]:

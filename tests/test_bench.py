@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -15,15 +16,19 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from rich.console import Console
 from safetensors.torch import save_file
 
 from robustda.bench import paper
 from robustda.bench.cells import Cell, run_cell
+from robustda.bench.criteria import CRITERIA, ranking_of_methods, ranking_of_moments
 from robustda.bench.experiments import EXPERIMENTS, Column, Experiment, Row, cells_of, experiment, oracle
 from robustda.bench.grid import run_grid, state_of
-from robustda.bench.results import collect, lookup, merge, read_results, write_results
+from robustda.bench.results import accuracy_of, collect, lookup, merge, read_results, write_results
 from robustda.bench.tables import FORMATS, fill, markdown, write_tables
+from robustda.bench.watch import Watch
 from robustda.cli import main
+from robustda.commands.benching import _bench_criteria
 from robustda.data.catalog import domain_images
 from robustda.errors import ConfigError, DataError
 from robustda.nets import create_backbone
@@ -298,6 +303,96 @@ class _dying:
 
 
 # What came out.
+
+
+def test_the_table_fills_as_cells_end(root: Path, tmp_path: Path) -> None:
+    chosen = cells(few(seeds=[0, 1]))
+    run_grid(chosen[:3], tmp_path, root, progress=False)
+    screen = Console(width=100, file=io.StringIO())
+    watch = Watch(chosen, chosen[:2], tmp_path, console=screen)
+    assert "2 of 8 cells, just begun" in shown(watch)
+    with watch:
+        watch.ended(chosen[2])
+        (tmp_path / "cells" / chosen[3].key).mkdir()
+        watch.ended(chosen[3])
+    text = shown(watch)
+    assert "4 of 8 cells, about" in text
+    assert "A→W" in text
+    assert "label 0.4" in text
+    for cell in chosen[:3]:
+        assert f"{100 * accuracy_of(cell, tmp_path):.1f} (1/2)" in text
+    assert "1 failed (1/2)" in text
+
+
+def shown(watch: Watch) -> str:
+    screen = Console(width=100, file=io.StringIO())
+    screen.print(watch.table())
+    return screen.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_grid_too_wide_for_the_screen_is_shown_by_noise(tmp_path: Path) -> None:
+    every = cells(cells_of(experiment("table1"), rows=["mdd"], seeds=[0]))
+    text = shown(Watch(every, [], tmp_path))
+    assert "A→W" not in text
+    for noise in ("label 0.4", "feature 0.4", "mixed 0.4"):
+        assert noise in text
+
+
+# Criteria that need no target labels.
+
+
+def evaluations(values: dict[str, list[tuple[float, float]]]) -> pd.DataFrame:
+    """Runs by method: (accuracy, what every criterion says) at each evaluation."""
+    about = {"settings": "{}", "source": "amazon", "target": "webcam", "noise": "label", "rate": 0.4}
+    about |= {"draw": "authors", "seed": 0, "protocol": "features", "steps": 30}
+    lines = [
+        {"method": method, **about, "step": 10 * (n + 1), "accuracy": accuracy, **dict.fromkeys(CRITERIA, said)}
+        for method, run in values.items()
+        for n, (accuracy, said) in enumerate(run)
+    ]
+    return pd.DataFrame(lines)
+
+
+def test_how_well_criteria_rank() -> None:
+    table = evaluations(
+        {
+            "mdd": [(0.1, 1.0), (0.3, 2.0), (0.2, 3.0)],
+            "rda": [(0.5, 1.0), (0.6, 2.0), (0.9, 5.0)],
+            "tcl": [(0.7, 3.0), (0.5, 2.0), (0.4, 1.0)],
+        }
+    )
+    moments = ranking_of_moments(table)
+    assert moments["criterion"].tolist() == list(CRITERIA)
+    assert moments["runs"].tolist() == [3, 3, 3]
+    assert moments["rank correlation"][0] == pytest.approx(np.mean([0.5, 1, 1]))
+    assert moments["chosen"][0] == pytest.approx(100 * np.mean([0.2, 0.9, 0.7]))
+    assert moments["last"][0] == pytest.approx(100 * np.mean([0.2, 0.9, 0.4]))
+    assert moments["best (oracle)"][0] == pytest.approx(100 * np.mean([0.3, 0.9, 0.7]))
+    assert moments["chose the last"][0] == pytest.approx(2 / 3)
+    methods = ranking_of_methods(table)
+    assert methods["contests"].tolist() == [1, 1, 1]
+    assert methods["rank correlation"][0] == pytest.approx(0.5)
+    assert methods["chosen"][0] == pytest.approx(90)
+    assert methods["best (oracle)"][0] == pytest.approx(90)
+
+
+def test_evaluations_are_kept_beside_the_results(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["bench", "table1", "--out", str(tmp_path), "--data", str(root), "--methods", "[source_only,mdd,dann]"]
+    command += ["--tasks", "[A-W]", "--noises", "[label]", "--seeds", "[0]", "--steps", "30", "--device", "cpu"]
+    with pytest.raises(ConfigError, match="no evaluations"):
+        _bench_criteria(tmp_path)
+    assert main(command) == 0
+    first = (tmp_path / "evaluations.csv").read_bytes()
+    table = pd.read_csv(tmp_path / "evaluations.csv")
+    assert set(table["method"]) == {"source_only", "mdd", "dann"}
+    assert table[["accuracy", *CRITERIA]].notna().all(axis=None)
+    assert main(command) == 0
+    assert (tmp_path / "evaluations.csv").read_bytes() == first
+    capsys.readouterr()
+    assert main(["bench", "criteria", "--out", str(tmp_path)]) == 0
+    assert "Methods on one task" in capsys.readouterr().out
 
 
 def test_results_come_back_as_they_were(root: Path, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ __all__ = [
     "office31_images",
     "parse_task",
     "plain_name",
+    "short_task",
     "tasks",
 ]
 
@@ -135,6 +136,16 @@ def parse_task(task: str) -> tuple[str, str]:
                 if source in names and target in names and source != target:
                     return names[source], names[target]
     raise ConfigError(f"unknown task {task!r}: name two domains of one data set, such as A→W, Ar-Cl or B→C")
+
+
+def short_task(source: str, target: str) -> str:
+    """A task as the paper writes it.
+
+    >>> short_task("amazon", "webcam")
+    'A→W'
+    """
+    short = {entry.name: entry.short for entry in dataset_of(source).domains}
+    return f"{short[source]}→{short[target]}"
 
 
 def tasks(dataset_name: str) -> list[tuple[str, str]]:

@@ -37,6 +37,9 @@ def main() -> None:
         for state in arguments.caches:
             source = office31_draw(root, source_name, "label", 0.4).apply(office31_images(root, source_name))
             target = office31_images(root, target_name)
+            if state == "warm":
+                for domain in (source, target):
+                    domain.decoded(256, cache_dir=cache)
             method = create_method("rda", backbone="resnet50_v1", weights=weights, steps=arguments.steps, seed=0)
             torch.cuda.reset_peak_memory_stats()
             with tempfile.TemporaryDirectory() as run:

@@ -9,13 +9,19 @@ import platform
 import traceback
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from robustda._version import __version__
 from robustda.bench.data import noisy_domain, target_domain
 from robustda.errors import RobustDAError
 
-__all__ = ["Cell", "Noise", "Protocol", "run_cell"]
+if TYPE_CHECKING:
+    from robustda.data.domain import Domain
+    from robustda.methods import Method
+
+__all__ = ["TARGET_FEATURES", "Cell", "Noise", "Protocol", "run_cell"]
 
 Noise = Literal["none", "label", "feature", "mixed"]
 Protocol = Literal["features", "finetune"]
@@ -48,7 +54,13 @@ class Cell:
         return f"{self.source}→{self.target}"
 
 
-def run_cell(cell: Cell, out: Path, root: Path, *, device: str = "auto", threads: int = 0) -> None:
+TARGET_FEATURES = "target_features.npz"
+"""where a cell keeps what its network made of the target, if asked to: x, and y for the true classes"""
+
+
+def run_cell(
+    cell: Cell, out: Path, root: Path, *, device: str = "auto", threads: int = 0, keep_features: bool = False
+) -> None:
     """Fit the cell in ``out/cells/<key>``, or take up where it stopped; a mistake is noted there and not raised."""
     from robustda.methods import create_method
 
@@ -65,6 +77,9 @@ def run_cell(cell: Cell, out: Path, root: Path, *, device: str = "auto", threads
         method = create_method(cell.method, seed=cell.seed, steps=cell.steps, **settings)
         how = {"device": device, "threads": threads, "tensorboard": False, "progress": False}
         method.fit(source, target, out=folder, stages=out / "stages", **how)
+        if keep_features:
+            features, labels = _features(method, target)
+            np.savez_compressed(folder / TARGET_FEATURES, x=features.astype(np.float16), y=labels)
     except RobustDAError as mistake:
         error.write_text(f"{mistake}\n")
         return
@@ -77,6 +92,21 @@ def run_cell(cell: Cell, out: Path, root: Path, *, device: str = "auto", threads
     os.replace(temporary, folder / "cell.json")
     # A table needs only the numbers. Not before the cell counts as done: a run without its model cannot be taken up.
     (folder / "model.safetensors").unlink(missing_ok=True)
+
+
+def _features(method: Method, domain: Domain) -> tuple[np.ndarray, np.ndarray]:
+    """What the network's classifier sees of a domain, and the true classes."""
+    from robustda.data.batches import Inputs
+    from robustda.data.views import at_size, view
+    from robustda.methods.base import forward_all
+
+    network = method.network_.eval()
+    if domain.kind == "images":
+        domain = at_size(domain, method.image_size_)
+    device = next(network.parameters()).device
+    inputs = Inputs(domain, device, crop=view(method.image_size_)[1])
+    assert domain.y is not None
+    return forward_all(network.features, inputs).cpu().numpy(), domain.y
 
 
 def _hardware(device: str) -> str:

@@ -144,7 +144,7 @@ def _noise_levels() -> Experiment:
         "fig-noise-levels",
         "Office-31 A→W, mixed corruption of 0 to 80 %",
         columns,
-        tuple(Row(name, name) for name in METHODS),
+        tuple(Row(name, name, paper=paper.NOISE_LEVELS.get(name, ())) for name in METHODS),
     )
 
 

@@ -25,7 +25,10 @@ _MARKERS = "osD^v<>Xph*"
 
 
 def noise_levels(filled: Filled, path: Path) -> None:
-    """Accuracy against the rate of noise, a line for each method, with the spread between repetitions."""
+    """Accuracy against the rate of noise, a line for each method, with the spread between repetitions.
+
+    The paper's own curves lie behind, dashed.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -39,7 +42,10 @@ def noise_levels(filled: Filled, path: Path) -> None:
         front, marker = row.method in _FRONT, _MARKERS[number % len(_MARKERS)]
         colour = _FRONT[row.method] if front else _BEHIND[number % len(_BEHIND)]
         style = {"linewidth": 2.2 if row.method == "rda" else 1.3, "alpha": 1.0 if front else 0.75}
-        axes.plot(rates, means[number], color=colour, marker=marker, markersize=5, ls="-" if front else "--", **style)  # type: ignore[arg-type]
+        axes.plot(rates, means[number], color=colour, marker=marker, markersize=5, **style)  # type: ignore[arg-type]
+        if row.paper:
+            published = [row.paper[filled.experiment.columns.index(column)] for column in filled.columns]
+            axes.plot(rates, published, color=colour, ls=(0, (4, 3)), linewidth=0.9, alpha=0.55, zorder=1)
         low, high = means[number] - spread[number], means[number] + spread[number]
         axes.fill_between(rates, low, high, color=colour, alpha=0.12, linewidth=0)
         weight = "bold" if row.method == "rda" else "normal"
@@ -54,6 +60,9 @@ def noise_levels(filled: Filled, path: Path) -> None:
             arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.5, "alpha": 0.6},
             annotation_clip=False,
         )
+    if any(row.paper for row in filled.rows):
+        axes.plot([], [], color="#555555", ls=(0, (4, 3)), linewidth=0.9, label="the paper's, fine-tuned")
+        axes.legend(frameon=False, fontsize=8, loc="lower left")
     axes.set_xticks(rates)
     axes.set_xlim(min(rates) - 2, max(rates) + 22)
     axes.set_xlabel(f"share of the source with {filled.columns[0].noise} corruption (%)")

@@ -26,7 +26,7 @@ def bench(arguments: list[str]) -> int:
     from robustda.bench.tables import fill, markdown, write_tables
 
     parser = make_parser("bench", bench.__doc__)
-    parser.add_argument("name", type=str, help=f"one of {', '.join(EXPERIMENTS)}, fig-losses, criteria")
+    parser.add_argument("name", type=str, help=f"one of {', '.join(EXPERIMENTS)}, fig-losses, fig-tsne, criteria")
     parser.add_argument("--out", type=str, default="runs/bench", help="where the cells and tables go")
     parser.add_argument("--data", type=str | None, default=None, help="folder with the data (else ROBUSTDA_DATA)")
     parser.add_argument(
@@ -53,6 +53,8 @@ def bench(arguments: list[str]) -> int:
     out = Path(chosen.out)
     if chosen.name == "criteria":
         return _bench_criteria(out)
+    if chosen.name == "fig-tsne":
+        return _bench_tsne(chosen, out)
     if chosen.name == "fig-losses":
         return _bench_losses(chosen, out)
     named = experiment(chosen.name)
@@ -103,6 +105,29 @@ def _bench_losses(chosen: Any, out: Path) -> int:
     shares.to_csv(folder / "fig-losses.csv", float_format="%.4f")
     print(shares.to_string(float_format="%.2f"))
     print(f"{outcome.done} of {len(cells)} cells done; the figure is {folder / 'fig-losses.png'}")
+    return 1 if outcome.failed else 0
+
+
+def _bench_tsne(chosen: Any, out: Path) -> int:
+    from functools import partial
+
+    from robustda.bench.cells import run_cell
+    from robustda.bench.data import data_root
+    from robustda.bench.grid import run_grid
+    from robustda.bench.tsne import draw_tsne, forget_without_features, tsne_cells
+
+    cells = tsne_cells(chosen.protocol, chosen.seeds[0], chosen.steps, chosen.methods)
+    forget_without_features(cells, out)
+    how = {name: chosen[name] for name in ("engine", "jobs", "device", "limit_minutes")}
+    outcome = run_grid(cells, out, data_root(chosen.data), run=partial(run_cell, keep_features=True), **how)
+    folder = out / "figures" / chosen.protocol
+    folder.mkdir(parents=True, exist_ok=True)
+    found = draw_tsne(cells, out, [folder / "fig-tsne.png", folder / "fig-tsne.svg"])
+    if not found:
+        raise ConfigError("no cell is done yet: give it more time")
+    for name, (accuracy, apart) in found.items():
+        print(f"{name:<12} {accuracy:.1%} right, {apart:.1%} of 5 nearest neighbours of the same class")
+    print(f"{outcome.done} of {len(cells)} cells done; the figure is {folder / 'fig-tsne.png'}")
     return 1 if outcome.failed else 0
 
 

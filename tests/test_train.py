@@ -14,6 +14,7 @@ from conftest import make_pair
 from robustda import MDD, RDA, Domain, SourceOnly, create_method, load
 from robustda.errors import ConfigError, DataError, RobustDAWarning, RunError
 from robustda.methods import Method
+from robustda.noise import corrupt
 from robustda.predict import predict_table
 from robustda.run import load_tensors
 
@@ -313,6 +314,32 @@ def test_noise_rate_may_be_a_number_a_list_or_estimated(pair):
     assert uneven.noise_rate_ == pytest.approx((counts * [0.0, 0.2, 0.5, 0.8]).sum() / counts.sum())
     estimated = small_rda(noise_rate="auto").fit(*pair[:2], **RUNTIME)
     assert estimated.noise_rate_ == pytest.approx(pair.record.wrong_labels.mean(), abs=0.1)
+
+
+def test_corrupted_examples_that_are_told_apart_are_judged_among_their_own_kind():
+    clean = make_pair(rate=0.0, size=600)
+    noisy, record = corrupt(clean.source, "mixed", 0.5, seed=1, scale=6.0)
+    params = {"noise_rate": "auto", "width": 32, "steps": 5, "epochs": 20, "curriculum_rate": 0.02}
+    found = {}
+    for how in ("ignore", "tell_apart"):
+        model = RDA(corrupted=how, batch_size=32, **params).fit(noisy, clean.target, **RUNTIME)
+        odd, wrong = record.corrupted_features, record.wrong_labels
+        share = {"right": model.trust_[odd & ~wrong].mean(), "wrong": model.trust_[wrong].mean()}
+        found[how] = share | {"precision": 1 - wrong[model.trust_ > 0].mean(), "rate": model.noise_rate_}
+    assert found["tell_apart"]["right"] > found["ignore"]["right"] + 0.1
+    assert found["tell_apart"]["wrong"] < 0.25
+    assert abs(found["tell_apart"]["rate"] - 0.25) < abs(found["ignore"]["rate"] - 0.25)
+
+
+def test_a_proxy_batch_is_smaller_by_the_corrupted_examples_that_were_told_apart(pair):
+    noisy, _ = corrupt(pair.record.restore(pair.source), "feature", 0.4, seed=1, scale=8.0)
+    model = small_rda(corrupted="tell_apart", noise_rate=0.0, steps=200).fit(
+        noisy, pair.target, log_every=10, **RUNTIME
+    )
+    shares = model.history_.query("metric == 'proxy_share'").value
+    assert 0.5 < float(shares.iloc[-1]) < 0.75
+    plain = small_rda(noise_rate=0.0).fit(noisy, pair.target, **RUNTIME)
+    assert plain.history_.query("metric == 'proxy_share'").value.unique().tolist() == [1.0]
 
 
 def test_a_list_of_noise_rates_must_fit_the_classes(pair):

@@ -67,6 +67,10 @@ class RDA(AdversarialMethod):
     rates: auto estimates a rate per_class, or one that is shared by all classes, as the authors use it.
     rebalance: stage 2 draws a class as often as it stood in the source, however few of its examples are trusted.
     estimator: how auto estimates: confident (issues counted by confident learning) or anchor (Patrini et al.).
+    corrupted: examples with corrupted features have large losses too. ignore ranks them with the others, as the paper
+        does; tell_apart looks for them (blur and speckle in images, rows that lie off in vectors), estimates the noise
+        rate from the sound ones, ranks them among their own kind, so that those with a right label stay, and has Q'
+        smaller by their share.
     epochs: epochs of stage 1 (T).
     curriculum_rate: learning rate of stage 1.
     keep_curves: keep every example's loss of every epoch, too: m × T numbers, in curves.safetensors of the run folder.
@@ -103,6 +107,7 @@ class RDA(AdversarialMethod):
     rates: Literal["per_class", "shared"] = "per_class"
     rebalance: bool = True
     estimator: Literal["confident", "anchor"] = "confident"
+    corrupted: Literal["ignore", "tell_apart"] = "ignore"
     epochs: int = 30
     curriculum_rate: float = 0.001
     keep_curves: bool = False
@@ -149,9 +154,12 @@ class RDA(AdversarialMethod):
             ledger.add(task.losses(network))
 
         def hold_exam() -> None:
-            rates = self.class_noise_rates(task)
+            odd = self.odd_ones(task)
+            rates = self.class_noise_rates(task, odd)
             mode = cast(Mode, self.curriculum)  # online has no such stage
-            outcome = exam(ledger.mean, task.labels, kept_share(rates, self.keep_rule), mode=mode)
+            # Corrupted examples sit their own exam: twice as many groups, the second half of them for these.
+            groups, keep = task.labels + task.n_classes * odd, kept_share(rates, self.keep_rule).repeat(2)
+            outcome = exam(ledger.mean, groups, keep, mode=mode)
             trust = outcome.trust if task.confirmed is None else outcome.trust | task.confirmed
             task.memory |= {
                 "noise_rate": rates,
@@ -159,6 +167,8 @@ class RDA(AdversarialMethod):
                 "threshold": outcome.threshold,
                 "trust": trust.float(),
             }
+            if self.corrupted == "tell_apart":
+                task.memory["corrupted"] = odd.float()
             if ledger.curves:
                 task.memory["loss_curves"] = torch.stack(ledger.curves)
 
@@ -179,8 +189,9 @@ class RDA(AdversarialMethod):
     def adapt(self, task: Task) -> Phase:
         """Stage 2: source risk and proxy margin discrepancy together, on the trusted examples (eq. 17)."""
         network = self.network(task.source.example_shape, task.n_classes)
-        reversal, share = self.reversal(), self.share()
-        whole = self.proxy_size == "shrink" and self.proxy_share == 1  # Q' is the whole batch: no ranking needed
+        final_share = self.final_proxy_share(task)
+        reversal, share = self.reversal(), self.share(final_share)
+        whole = self.proxy_size == "shrink" and final_share == 1  # Q' is the whole batch: no ranking needed
         online = self.curriculum == "online" and not self.del_ocl
 
         def loss(batch: Batch, progress: Tensor) -> dict[str, Tensor]:
@@ -225,24 +236,44 @@ class RDA(AdversarialMethod):
         rows = task.memory["trust"].nonzero()[:, 0].cpu()
         return balanced(rows, task.labels.cpu(), self.seed) if self.rebalance else rows
 
-    def share(self) -> Callable[[Tensor], Tensor]:
-        """τ', the size of Q' as a share of the batch, as a function of progress n/N."""
+    def odd_ones(self, task: Task) -> Tensor:
+        """Whose features are corrupted, as a mask; nobody's where they are not told apart."""
+        nobody = torch.zeros(len(task.source), dtype=torch.bool, device=task.device)
+        if self.corrupted == "ignore":
+            return nobody
+        from robustda.noise.corruption import image_corruption, vector_corruption
+
+        x = task.source.vectors
+        found = (image_corruption(x) if task.source.images else vector_corruption(x)).corrupted
+        return torch.from_numpy(found).to(task.device)
+
+    def final_proxy_share(self, task: Task) -> float:
+        """τ: as given, or less by the share of corrupted examples among the trusted, where they were told apart."""
+        if "corrupted" not in task.memory:
+            return self.proxy_share
+        trusted = task.memory["trust"] > 0
+        return min(self.proxy_share, 1 - float(task.memory["corrupted"][trusted].mean()))
+
+    def share(self, final: float) -> Callable[[Tensor], Tensor]:
+        """τ', the size of Q' as a share of the batch, as a function of progress n/N; τ in the end."""
         if self.proxy_size == "grow":
-            return lambda progress: progress.clamp(max=self.proxy_share)
-        return lambda progress: 1 - progress.clamp(max=1 - self.proxy_share)
+            return lambda progress: progress.clamp(max=final)
+        return lambda progress: 1 - progress.clamp(max=1 - final)
 
     def trusted_now(self, losses: Tensor, progress: Tensor) -> Tensor:
         """The online curriculum's weights of a batch (eq. 5); all ones while it warms up."""
         trusted = losses.detach() <= self.online_threshold
         return (trusted | (progress < self.online_warm_up)).to(losses.dtype)
 
-    def class_noise_rates(self, task: Task) -> Tensor:
-        """r_k for every class: as given, or estimated from cross-fitted predictions."""
+    def class_noise_rates(self, task: Task, odd: Tensor) -> Tensor:
+        """r_k for every class: as given, or estimated from cross-fitted predictions on examples that are not odd."""
         if self.noise_rate == "auto":
             from robustda.noise.estimate import cross_fit, noise_rates
 
-            labels = task.labels.cpu().numpy()
-            probabilities = cross_fit(task.describe(self), labels, task.n_classes, seed=self.seed)
+            labels, x, sound = task.labels.cpu().numpy(), task.describe(self), ~odd.cpu().numpy()
+            if not sound.all():
+                labels, x = labels[sound], x[sound]
+            probabilities = cross_fit(x, labels, task.n_classes, seed=self.seed)
             estimated = noise_rates(labels, probabilities, method=self.estimator)
             if self.rates == "shared":
                 estimated[:] = np.average(estimated, weights=np.bincount(labels, minlength=task.n_classes))

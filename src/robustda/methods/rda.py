@@ -254,8 +254,9 @@ class RDA(AdversarialMethod):
         trusted = task.memory["trust"] > 0
         return min(self.proxy_share, 1 - float(task.memory["corrupted"][trusted].mean()))
 
-    def share(self, final: float) -> Callable[[Tensor], Tensor]:
-        """τ', the size of Q' as a share of the batch, as a function of progress n/N; τ in the end."""
+    def share(self, final: float | None = None) -> Callable[[Tensor], Tensor]:
+        """τ', the size of Q' as a share of the batch, as a function of progress n/N; in the end `final`, or τ."""
+        final = self.proxy_share if final is None else final
         if self.proxy_size == "grow":
             return lambda progress: progress.clamp(max=final)
         return lambda progress: 1 - progress.clamp(max=1 - final)

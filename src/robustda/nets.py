@@ -46,6 +46,8 @@ class Classifier(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """The representation that both classifiers see."""
+        if torch.compiler.is_compiling() and not self.backbone.low_precision:
+            return cast(Tensor, self.bottleneck(self.backbone(x).float()))  # an export is to hold no idle autocast
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.backbone.low_precision):
             features = self.backbone(x)
         return cast(Tensor, self.bottleneck(features.float()))

@@ -22,7 +22,7 @@ from robustda.engine import Runtime, Stepper, place
 from robustda.errors import RunError
 from robustda.health import Health, remedy
 from robustda.methods.base import Method, Phase, Task, forward_all
-from robustda.predict import load, prediction_table
+from robustda.predict import describe, load, prediction_table
 from robustda.profile import Profile
 from robustda.progress import Bar
 from robustda.run import Metrics, RunFolder, save_tensors, write_whole
@@ -300,16 +300,7 @@ class _Run:
         digest = save_tensors(folder.path / "model.safetensors", method.network_.state_dict())
         folder.write_json(
             "model.json",
-            {
-                "robustda": __version__,
-                "method": method.name,
-                "params": method.params(),
-                "classes": method.classes_.tolist(),
-                "example_shape": method.example_shape_,
-                "image_size": method.image_size_,
-                "features": method.features_,
-                "digest": digest,
-            },
+            {"robustda": __version__, **describe(method), "digest": digest},
         )
         table = prediction_table(self.target, method.classes_, probabilities)
         folder.write_csv("predictions.csv", list(table.columns), table.itertuples(index=False))

@@ -73,11 +73,12 @@ def fit(arguments: list[str]) -> int:
 
 
 def predict(arguments: list[str]) -> int:
-    """Predict with the model of a run folder."""
+    """Predict with the model of a run folder or an export."""
+    from robustda.exported import is_export, load_export
     from robustda.predict import load, predict_table
 
     parser = make_parser("predict", predict.__doc__)
-    parser.add_argument("run", type=str, help="the --out folder of a fit")
+    parser.add_argument("run", type=str, help="the --out folder of a fit or of an export")
     parser.add_argument("data", type=str, help="what to predict: folder, .csv, .parquet or .npz")
     parser.add_argument("--out", type=str, required=True, help="where to write: .csv or .parquet")
     add_switch(parser, "probabilities", False, "a column for each class")
@@ -88,7 +89,7 @@ def predict(arguments: list[str]) -> int:
     out = Path(chosen.out)
     if out.suffix not in (".csv", ".parquet"):
         raise ConfigError(f"cannot tell the format of {out}: end the name with .csv or .parquet")
-    method = load(chosen.run, device=chosen.device)
+    method = (load_export if is_export(chosen.run) else load)(chosen.run, device=chosen.device)
     columns = {name: chosen[name] for name in COLUMNS}
     domain = read(chosen.data, labels="auto", **columns)
     table = predict_table(

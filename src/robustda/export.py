@@ -33,7 +33,8 @@ from robustda.data.augment import centre_crop, to_float
 from robustda.data.domain import Domain
 from robustda.data.views import view
 from robustda.errors import ConfigError, RunError
-from robustda.exported import FILES, Exported, Format, as_run, file_digest, load_export, needs
+from robustda.exported import FILES, Exported, Format, as_run, file_digest, load_export
+from robustda.extras import needs
 from robustda.methods.base import Method
 from robustda.predict import describe, load, predict_proba
 from robustda.run import save_tensors

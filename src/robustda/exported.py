@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import os
 from collections.abc import Callable
@@ -13,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from robustda.errors import ConfigError, RunError
+from robustda.extras import needs
 
 if TYPE_CHECKING:
     from torch import nn
 
     from robustda.data.domain import Domain
 
-__all__ = ["FILES", "Exported", "Format", "is_export", "load_export", "needs"]
+__all__ = ["FILES", "Exported", "Format", "is_export", "load_export"]
 
 Format = Literal["onnx", "torch-export", "safetensors"]
 FILES: dict[str, str] = {"onnx": "model.onnx", "torch-export": "model.pt2", "safetensors": "model.safetensors"}
@@ -88,14 +88,6 @@ def file_digest(path: Path) -> str:
     """Of the bytes of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-
-
-def needs(module: str, extra: str, purpose: str) -> Any:
-    """A module that only an extra brings; without it one line says which to install."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ConfigError(f"{purpose} needs {module}: pip install 'robustda[{extra}]'") from error
 
 
 def _open_onnx(path: Path, about: dict[str, Any], device: str) -> Run:

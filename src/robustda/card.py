@@ -115,7 +115,7 @@ def _limits(method: Method, facts: dict[str, Any]) -> str:
 
 
 def _settings(method: Method, facts: dict[str, Any]) -> str:
-    settings = {name: shown(name, value) for name, value in method.params().items()}
+    settings = {name: shown(name, value) for name, value in method.record().items()}
     made = facts.get("environment") or {}
     versions = ", ".join(f"{name} {made[name]}" for name in ("robustda", "torch", "python", "device") if made.get(name))
     lines = ["## Settings", "", "| option | value |", "|---|---|"]

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from robustda._version import __version__
+from robustda.backbones import set_checkpointing
 from robustda.card import model_card, shown
 from robustda.data.augment import centre_crop, to_float
 from robustda.data.domain import Domain
@@ -222,6 +223,7 @@ def _on_cpu(method: Method) -> Iterator[None]:
     device = next(iter(method.network_.state_dict().values())).device
     low = method.network_.backbone.low_precision
     place(method.network_.eval(), torch.device("cpu"))
+    set_checkpointing(method.network_.backbone, False)
     wants_gradient = {name: p.requires_grad for name, p in method.network_.named_parameters()}
     try:
         yield

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from robustda.backbones import given_again
 from robustda.data.batches import Inputs
 from robustda.data.domain import Domain
 from robustda.data.inputs import rows_not_finite
 from robustda.data.views import at_size, view
 from robustda.engine import Runtime, place
-from robustda.errors import DataError, RunError
+from robustda.errors import ConfigError, DataError, RunError
 from robustda.exported import Exported, is_export
 from robustda.methods import create_method
 from robustda.methods.base import Method, forward_all
@@ -27,8 +28,11 @@ if TYPE_CHECKING:
 __all__ = ["describe", "load", "predict_proba", "predict_table", "prediction_table", "rebuild"]
 
 
-def load(path: str | os.PathLike[str], *, device: str = "auto") -> Method:
-    """The fitted method that a run folder holds. Reads JSON and safetensors only: nothing in it is executed."""
+def load(path: str | os.PathLike[str], *, device: str = "auto", backbone: torch.nn.Module | None = None) -> Method:
+    """The fitted method that a run folder holds. Reads JSON and safetensors only: nothing in it is executed.
+
+    A run whose backbone was a module of your own needs that module again; its weights are those of the run.
+    """
     path = Path(path)
     place_at = Runtime(device=device).torch_device()
     if is_export(path):
@@ -37,10 +41,16 @@ def load(path: str | os.PathLike[str], *, device: str = "auto") -> Method:
         raise RunError(f"{path} holds no finished run: give the --out folder of a fit that has ended")
     try:
         about = json.loads((path / "model.json").read_text())
+        try:
+            about["params"]["backbone"] = given_again(about["params"].get("backbone", "auto"), backbone)
+        except ConfigError as error:
+            raise RunError(f"{path}: {error}") from error
         method = rebuild(about, load_tensors(path / "model.safetensors", about["digest"]))
         method.summary_ = json.loads((path / "summary.json").read_text())
         _load_tables(method, path)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        if isinstance(error, RunError):
+            raise
         reason = " ".join(str(error).split())
         raise RunError(f"the model in {path} cannot be read ({reason}): delete the folder and fit again") from error
     place(method.network_, place_at)
@@ -49,9 +59,11 @@ def load(path: str | os.PathLike[str], *, device: str = "auto") -> Method:
 
 def describe(method: Method) -> dict[str, Any]:
     """What `rebuild` needs beside the weights."""
+    recipe = getattr(method.network_.backbone, "recipe", None)
     return {
         "method": method.name,
-        "params": method.params(),
+        "params": method.record(),
+        **({} if recipe is None else {"backbone_recipe": recipe}),
         "classes": method.classes_.tolist(),
         "example_shape": method.example_shape_,
         "image_size": method.image_size_,
@@ -62,6 +74,8 @@ def describe(method: Method) -> dict[str, Any]:
 def rebuild(about: dict[str, Any], weights: dict[str, torch.Tensor]) -> Method:
     """A fitted method from its description and the weights of its network."""
     method = create_method(about["method"], **about["params"])
+    if "backbone_recipe" in about:
+        method.backbone_recipe_ = about["backbone_recipe"]
     network = method.network(tuple(about["example_shape"]), len(about["classes"]), pretrained=False)
     network.load_state_dict(weights)
     method.classes_ = np.asarray(about["classes"])

@@ -66,13 +66,14 @@ def fit(
     else:
         method.image_size_ = 0
     method.classes_, method.features_ = source.classes, source.features
-    config = {"method": method.name, "params": method.params(), "data": _fingerprint(source, target)}
+    config = {"method": method.name, "params": method.record(), "data": _fingerprint(source, target)}
     if runtime.select != "last":
         config["select"] = runtime.select
     folder = None if out is None else RunFolder(out, config)
     try:
         if folder is not None and folder.done:
-            _take_over(method, load(folder.path, device=runtime.device))
+            own = method.backbone if isinstance(method.backbone, torch.nn.Module) else None
+            _take_over(method, load(folder.path, device=runtime.device, backbone=own))
             return
         if folder is not None and decided is not None:
             write_whole(folder.path / "decisions.csv", decided.content)
@@ -137,7 +138,9 @@ class _Run:
         for number in range(first, len(builders)):
             with self.profile.section("build the network"):
                 phase = self._build(builders[number])
-            stepper = Stepper(phase, self.task, self.method, capture=self.runtime.capture, profile=self.profile)
+            # What checkpointing does with the state of the random numbers cannot be recorded.
+            capture = self.runtime.capture and not self.method.checkpointing
+            stepper = Stepper(phase, self.task, self.method, capture=capture, profile=self.profile)
             if number == first and step > 0:
                 _restore(tensors, phase, stepper)
             tensors = {}

@@ -36,7 +36,9 @@ def fit(arguments: list[str]) -> int:
     parser = make_parser("fit", fit.__doc__)
     parser.add_argument("--config", action="config", help="a YAML file with any of these options")
     parser.add_argument("--method", type=str, default=name, help=f"one of {', '.join(method_names())}")
-    parser.add_argument("--source", type=str, required=True, help="labelled data: folder, table, list, .tar, .npz or address")
+    parser.add_argument(
+        "--source", type=str, required=True, help="labelled data: folder, table, list, .tar, .npz or address"
+    )
     parser.add_argument("--target", type=str, required=True, help="unlabelled data of the same kind")
     parser.add_argument("--out", type=str, required=True, help="run folder; a stopped run in it is resumed")
     decisions = "what was decided about source examples: the decisions.csv of an audit page"

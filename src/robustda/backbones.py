@@ -99,6 +99,8 @@ def hugging_face_backbone(
 ) -> Backbone:
     """The backbone ``hf:NAME_OR_PATH``, with its published weights (hub), random ones, or those of a file."""
     place = name.removeprefix("hf:")
+    if place.startswith((".", "/", "~")) and recipe is None and not Path(place).is_dir():
+        raise ConfigError(f"there is no folder {place}: give hf: and a folder that save_pretrained wrote, or a name")
     if weights in ("hub", "random"):
         return HuggingFaceBackbone(place, input_shape, weights, recipe)
     if not Path(weights).is_file():

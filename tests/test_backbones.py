@@ -200,6 +200,7 @@ def test_hugging_face_run_needs_no_hub_to_predict(
     method = small(name, backbone=f"hf:{moved}", image_size=16).fit(*images, out=tmp_path / "run", **QUIET)
     expected = method.predict_proba(images[1])
     export_run(method, "safetensors", tmp_path / "export")
+    assert all(str(tmp_path).encode() not in file.read_bytes() for file in (tmp_path / "export").iterdir())
     moved.unlink()
     np.testing.assert_array_equal(robustda.load(tmp_path / "run", device="cpu").predict_proba(images[1]), expected)
     found = load_export(tmp_path / "export", device="cpu").predict_proba(images[1])

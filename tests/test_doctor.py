@@ -132,6 +132,15 @@ def test_bash_completes(tmp_path: Path) -> None:
     assert complete("fit", "--source", "pho", folder=tmp_path) == ["photographs"]
 
 
+@pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
+def test_fish_completes(tmp_path: Path) -> None:
+    (tmp_path / "robustda.fish").write_text(script("fish", _COMMANDS))
+    for words, expected in (("pre", "predict"), ("fit --noise_r", "--noise_rate"), ("fit --method pro", "prototypes")):
+        code = f"source robustda.fish; complete -C 'robustda {words}'"
+        done = subprocess.run(["fish", "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
+        assert done.stdout.split("\t")[0] == expected
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_scripts_are_sound(shell: str, capsys: Any) -> None:
     assert main(["completion", shell]) == 0

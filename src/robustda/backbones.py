@@ -205,6 +205,7 @@ def _hugging_face(
         raise ConfigError(f"hf:{name} does not take images alone: give a vision model such as ViT, DINOv2 or ResNet")
     mean, std = _normalisation(transformers, name, quiet=weights == "random")
     content = json.loads(model.config.to_json_string(use_diff=False))
+    content = {key: value for key, value in content.items() if key not in ("_name_or_path", "name_or_path")}
     return model.float(), {"config": content, "mean": mean, "std": std, "pooler": pooler}
 
 

@@ -124,8 +124,12 @@ def _settings(method: Method, facts: dict[str, Any]) -> str:
 
 
 def shown(name: str, value: Any) -> Any:
-    """A setting as it may leave the machine: of a weights file its name, not where it lies."""
-    return Path(value).name if name == "weights" and isinstance(value, str) else value
+    """A setting as it may leave the machine: of files and folders the name, not where they lie."""
+    if name == "weights" and isinstance(value, str):
+        return Path(value).name
+    if name == "backbone" and isinstance(value, str) and value.startswith(("hf:/", "hf:.", "hf:~")):
+        return f"hf:{Path(value.removeprefix('hf:')).name}"
+    return value
 
 
 def _trust_by_class(run: Path | None) -> list[tuple[str, int, float]] | None:

@@ -124,12 +124,18 @@ def _zsh(found: dict[str, Completed]) -> str:
 
 
 def _fish(found: dict[str, Completed]) -> str:
-    none = "__fish_use_subcommand"
-    lines = ["# fish completion for robustda:  robustda completion fish | source"]
+    lines = [
+        "# fish completion for robustda:  robustda completion fish | source",
+        "function __robustda_command",
+        "    set -l words (commandline -opc)",
+        '    test (count $words) -ge 2; and test "$words[2]" = "$argv[1]"',
+        "end",
+    ]
+    none = "'test (count (commandline -opc)) -eq 1'"
     for name, about in found.items():
         lines.append(f"complete -c robustda -f -n {none} -a {name} -d {_fish_quoted(about.help)}")
     for name, about in found.items():
-        here = _fish_quoted(f"__fish_seen_subcommand_from {name}")
+        here = _fish_quoted(f"__robustda_command {name}")
         if about.words:
             lines.append(f"complete -c robustda -f -n {here} -a {_fish_quoted(' '.join(about.words))}")
         for option, (help, values) in about.options.items():

@@ -233,17 +233,22 @@ def test_hugging_face_without_a_trained_pooler_uses_the_class_token(tiny_vit: Pa
     torch.testing.assert_close(backbone(x), expected)
 
 
-def test_hugging_face_mistakes_are_one_line(tiny_vit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hugging_face_mistakes_are_one_line(tiny_vit: Path, tmp_path: Path) -> None:
     import transformers
 
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     text = transformers.BertConfig(
         hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8, vocab_size=20
     )
     transformers.BertModel(text).save_pretrained(tmp_path / "text")
-    for name, said in ((tmp_path / "nowhere", "cannot be loaded"), (tmp_path / "text", "does not take images alone")):
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "config.json").write_text("{")
+    for name, said in {
+        "nowhere": "there is no folder",
+        "broken": "cannot be loaded",
+        "text": "does not take images alone",
+    }.items():
         with pytest.raises(ConfigError, match=said) as error:
-            RDA(backbone=f"hf:{name}").make_backbone((16, 16, 3))
+            RDA(backbone=f"hf:{tmp_path / name}").make_backbone((16, 16, 3))
         assert "\n" not in str(error.value)
     with pytest.raises(ConfigError, match="is for images"):
         RDA(backbone=f"hf:{tiny_vit}").make_backbone((10,))

@@ -14,9 +14,7 @@ from torch import Tensor
 from torchvision.transforms import InterpolationMode, RandomResizedCrop
 from torchvision.transforms.v2.functional import resized_crop
 
-from robustda.data.augment import centre_crop, crop_boxes, photo, resample, shift, to_float
-
-CPU = torch.device("cpu")
+from robustda.data.augment import box_views, centre_crop, crop_boxes, draw_views, resample, to_float
 
 
 def test_bytes_become_floats_between_zero_and_one() -> None:
@@ -36,7 +34,7 @@ def test_a_box_is_cut_as_torchvision_cuts_it(data, size) -> None:
     for _ in range(3):
         h, w = data.draw(st.integers(16, height)), data.draw(st.integers(16, width))
         boxes.append((data.draw(st.integers(0, height - h)), data.draw(st.integers(0, width - w)), h, w))
-    got = resample(images, torch.tensor(boxes, dtype=torch.float32), torch.zeros(3, dtype=torch.bool), size)
+    got = cut_out(images, torch.tensor(boxes, dtype=torch.float32), torch.zeros(3, dtype=torch.bool), size)
     assert got.shape == (3, 3, size, size)
     for image, box, cut in zip(images, boxes, got, strict=True):
         expected = resized_crop(image, *box, [size, size], interpolation=InterpolationMode.BILINEAR, antialias=False)
@@ -50,14 +48,14 @@ def test_a_box_is_cut_as_torchvision_cuts_it(data, size) -> None:
 def test_the_whole_image_at_its_own_size_is_itself() -> None:
     images = torch.rand(2, 3, 20, 20)
     boxes = torch.tensor([[0.0, 0.0, 20.0, 20.0]]).expand(2, 4)
-    torch.testing.assert_close(resample(images, boxes, torch.tensor([False, False]), 20), images, rtol=0, atol=1e-5)
+    torch.testing.assert_close(cut_out(images, boxes, torch.tensor([False, False]), 20), images, rtol=0, atol=1e-5)
 
 
 def test_a_flip_is_the_mirror_image_and_each_image_has_its_own() -> None:
     images = torch.rand(2, 3, 24, 30)
     boxes = torch.tensor([[2.0, 3.0, 16.0, 20.0], [5.0, 0.0, 10.0, 30.0]])
-    plain = resample(images, boxes, torch.tensor([False, False]), 16)
-    mixed = resample(images, boxes, torch.tensor([False, True]), 16)
+    plain = cut_out(images, boxes, torch.tensor([False, False]), 16)
+    mixed = cut_out(images, boxes, torch.tensor([False, True]), 16)
     torch.testing.assert_close(mixed[0], plain[0])
     torch.testing.assert_close(mixed[1], plain[1].flip(-1), rtol=0, atol=1e-5)
 
@@ -66,7 +64,7 @@ def test_a_flip_is_the_mirror_image_and_each_image_has_its_own() -> None:
 def test_boxes_are_distributed_as_torchvision_draws_them(height: int, width: int) -> None:
     count = 3000
     torch.manual_seed(0)
-    ours = crop_boxes(count, height, width, CPU).double().numpy()
+    ours = crop_boxes(count, height, width).double().numpy()
     image = torch.empty(3, height, width)
     theirs = np.array(
         [RandomResizedCrop.get_params(image, [0.08, 1.0], [3 / 4, 4 / 3]) for _ in range(count)], dtype=float
@@ -86,21 +84,21 @@ def test_boxes_are_distributed_as_torchvision_draws_them(height: int, width: int
 @given(height=st.integers(1, 300), width=st.integers(1, 300), seed=st.integers(0, 2**31))
 def test_boxes_lie_inside_the_image_whatever_its_shape(height, width, seed) -> None:
     torch.manual_seed(seed)
-    top, left, box_height, box_width = crop_boxes(200, height, width, CPU).unbind(1)
+    top, left, box_height, box_width = crop_boxes(200, height, width).unbind(1)
     assert bool((box_height >= 1).all() and (box_width >= 1).all())
     assert bool((top >= 0).all() and (left >= 0).all())
     assert bool((top + box_height <= height).all() and (left + box_width <= width).all())
 
 
 def test_a_very_wide_image_gives_its_middle_at_the_allowed_ratio() -> None:
-    boxes = crop_boxes(50, 3, 3000, CPU)
+    boxes = crop_boxes(50, 3, 3000)
     assert boxes.unique(dim=0).tolist() == [[0, 1498, 3, 4]]
 
 
 def test_photo_gives_a_batch_of_the_asked_size_with_about_half_mirrored() -> None:
     torch.manual_seed(0)
     ramp = torch.linspace(0, 1, 64).expand(400, 3, 64, 64)
-    out = photo(ramp, 48)
+    out = look(ramp, "photo", 48)
     assert out.shape == (400, 3, 48, 48)
     assert float(out.min()) >= 0
     assert float(out.max()) <= 1
@@ -109,15 +107,15 @@ def test_photo_gives_a_batch_of_the_asked_size_with_about_half_mirrored() -> Non
     assert len(out[:, 0, 0].unique(dim=0)) > 390
 
 
-@pytest.mark.parametrize("augmentation", [lambda x: photo(x, 16), shift], ids=["photo", "shift"])
+@pytest.mark.parametrize("augmentation", ["photo", "shift"])
 def test_augmentation_follows_the_seed_and_leaves_its_input_alone(augmentation) -> None:
     images = torch.rand(5, 3, 24, 24)
     before = images.clone()
     torch.manual_seed(3)
-    first = augmentation(images)
+    first = look(images, augmentation, 16)
     torch.manual_seed(3)
-    assert torch.equal(augmentation(images), first)
-    assert not torch.equal(augmentation(images), first)
+    assert torch.equal(look(images, augmentation, 16), first)
+    assert not torch.equal(look(images, augmentation, 16), first)
     assert torch.equal(images, before)
 
 
@@ -126,7 +124,7 @@ def test_shift_moves_by_at_most_an_eighth_and_by_all_of_that() -> None:
     side = 32
     place = torch.arange(side, dtype=torch.float32)
     images = torch.stack([place.expand(side, side), place[:, None].expand(side, side), torch.zeros(side, side)])
-    out = shift(images.expand(500, 3, side, side))
+    out = look(images.expand(500, 3, side, side), "shift", side)
     assert out.shape == (500, 3, side, side)
     inner = slice(side // 4, -side // 4)
     moves = torch.stack([out[:, 0] - images[0], out[:, 1] - images[1]], dim=1)[:, :, inner, inner].flatten(2)
@@ -149,6 +147,21 @@ def test_the_centre_crop_is_the_middle(height: int, width: int, size: int) -> No
     out = centre_crop(images, size)
     assert out.shape == (2, size, size, 3)
     assert torch.equal(out, images[:, top : top + size, left : left + size])
+
+
+def test_views_follow_their_generator_and_leave_the_default_one_alone() -> None:
+    state = torch.get_rng_state()
+    first, again = (draw_views("photo", 9, 32, 40, torch.Generator().manual_seed(5)) for _ in range(2))
+    assert torch.equal(first, again)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def cut_out(images: Tensor, boxes: Tensor, flip: Tensor, size: int) -> Tensor:
+    return resample(images, box_views(boxes, flip, *images.shape[2:]), size)
+
+
+def look(images: Tensor, augmentation, size: int) -> Tensor:
+    return resample(images, draw_views(augmentation, len(images), *images.shape[2:]), size)
 
 
 def smooth(count: int, height: int, width: int) -> Tensor:

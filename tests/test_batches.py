@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from robustda.data.batches import Inputs, Order, derive_seed
+from robustda.data.batches import Inputs, Order, Stream, Views, derive_seed
 from robustda.data.domain import Domain
 
 CPU = torch.device("cpu")
@@ -164,3 +164,33 @@ def test_image_files_must_be_decoded_first(tmp_path) -> None:
 
 def pictures(count: int, side: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, (count, side, side, 3)).astype(np.uint8)
+
+
+def test_views_of_a_batch_depend_on_its_number_alone() -> None:
+    inputs = Inputs(Domain.from_arrays(pictures(6, 16)), CPU, augmentation="photo", crop=12)
+    in_turn = Views(inputs, 4, CPU, 7, "adapt")
+    expected = [in_turn.batch(step).clone() for step in range(200)]
+    for step in (199, 64, 63, 0, 128):
+        assert torch.equal(Views(inputs, 4, CPU, 7, "adapt").batch(step), expected[step])
+    assert len({tuple(views.flatten().tolist()) for views in expected}) == 200
+    assert not torch.equal(Views(inputs, 4, CPU, 8, "adapt").batch(0), expected[0])
+
+
+def test_what_is_not_varied_has_no_views() -> None:
+    inputs = Inputs(Domain.from_arrays(np.ones((3, 2), dtype=np.float32)), CPU)
+    assert Views(inputs, 4, CPU, 0).batch(1).shape == (4, 0)
+
+
+@pytest.mark.parametrize("x", [np.arange(40, dtype=np.float32).reshape(20, 2), None], ids=["vectors", "images"])
+def test_a_stream_brings_the_batches_of_its_order_wherever_it_begins(x) -> None:
+    domain = Domain.from_arrays(pictures(20, 8) if x is None else x)
+    inputs = Inputs(domain, CPU, resident=False)
+    assert not inputs.resident
+    order = Order(torch.arange(20), 6, CPU, 3)
+    stream = Stream(inputs, order, 6)
+    place = stream.now
+    for step in (*range(254, 260), 7, 7, 8):
+        stream.load(step)
+        assert stream.now is place
+        assert np.array_equal(stream.now.numpy(), np.asarray(domain.x)[order.batch(step).numpy()])
+    assert torch.equal(torch.cat(list(inputs.in_order(7))), torch.cat(list(Inputs(domain, CPU).in_order(7))))

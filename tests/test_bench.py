@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -14,15 +15,23 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
+from rich.console import Console
+from safetensors.torch import save_file
 
 from robustda.bench import paper
 from robustda.bench.cells import Cell, run_cell
+from robustda.bench.criteria import CRITERIA, ranking_of_methods, ranking_of_moments
 from robustda.bench.experiments import EXPERIMENTS, Column, Experiment, Row, cells_of, experiment, oracle
 from robustda.bench.grid import run_grid, state_of
-from robustda.bench.results import collect, lookup, merge, read_results, write_results
+from robustda.bench.results import accuracy_of, collect, lookup, merge, read_results, write_results
 from robustda.bench.tables import FORMATS, fill, markdown, write_tables
+from robustda.bench.watch import Watch
 from robustda.cli import main
-from robustda.errors import ConfigError
+from robustda.commands.benching import _bench_criteria
+from robustda.data.catalog import domain_images
+from robustda.errors import ConfigError, DataError
+from robustda.nets import create_backbone
 
 DOMAINS = ("amazon", "dslr", "webcam")
 SHORT = {"seeds": [0], "steps": 30}
@@ -57,6 +66,16 @@ def few(**changed: object) -> list[tuple[Row, Column, Cell]]:
     return cells_of(experiment("table1"), **options)  # type: ignore[arg-type]
 
 
+def noisy_pictures(folder: Path, size: int = 72) -> None:
+    """Two classes of five pictures, too large to count as small ones."""
+    rng = np.random.default_rng(0)
+    for label, colour in (("red", (200, 30, 30)), ("blue", (30, 30, 200))):
+        (folder / label).mkdir(parents=True)
+        for number in range(5):
+            pixels = np.clip(np.array(colour) + rng.normal(scale=30, size=(size, size, 3)), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / label / f"{number}.png")
+
+
 def cells(placed: list[tuple[Row, Column, Cell]]) -> list[Cell]:
     return [cell for _, _, cell in placed]
 
@@ -71,6 +90,7 @@ def test_every_experiment_has_the_shape_of_its_table(name: str) -> None:
     assert len(placed) == 2 * len(chosen.rows) * len(chosen.columns)
     for row in chosen.rows:
         assert len(row.paper) in (0, len(chosen.columns))
+    assert {cell.draw for cell in cells(placed)} == set(chosen.draws)
 
 
 def test_the_papers_averages_are_those_of_its_numbers() -> None:
@@ -81,6 +101,9 @@ def test_the_papers_averages_are_those_of_its_numbers() -> None:
     rest = {"source_only": 47.5, "spl": 64.1, "mentornet": 67.2, "dan": 55.0, "rtn": 66.7, "mdd": 71.9, "tcl": 76.6}
     for name, average in rest.items():
         assert np.mean(paper.TABLE_1["label"][name]) == pytest.approx(average, abs=0.06)
+    printed = (47.6, 52.2, 53.0, 48.5, 51.4, 47.6, 49.3, 56.0, 56.6, 64.4)
+    for values, average in zip(paper.TABLE_2.values(), printed, strict=True):
+        assert np.mean(values[1:]) == pytest.approx(average, abs=0.06)
     for (_, _, name), average in paper.AVERAGES_AS_PRINTED.items():
         assert any(
             name in table and abs(np.mean(table[name]) - average) > 0.04
@@ -111,6 +134,34 @@ def test_names_that_do_not_exist() -> None:
         few(tasks=["A-X"])
     with pytest.raises(ConfigError, match="no noise draw 'mine': give authors"):
         few(draws=["mine"])
+    with pytest.raises(ConfigError, match="noise draws for table2 are not known"):
+        cells_of(experiment("table2"), draws=["authors"])
+
+
+def test_the_name_of_a_row_means_that_row_and_the_name_of_a_method_all_of_its_rows() -> None:
+    table1, table3 = experiment("table1"), experiment("table3")
+    assert {row.label for row, _, _ in cells_of(table1, rows=["rda"])} == {"rda"}
+    assert {row.label for row, _, _ in cells_of(table1, rows=["rda, rates given"])} == {"rda, rates given"}
+    assert {row.label for row, _, _ in cells_of(table3, rows=["rda"])} == {"del-OCL", "del-PMD", "RDA"}
+
+
+@pytest.mark.parametrize("protocol", ["features", "finetune"])
+def test_office_home_is_run_from_its_folders(tmp_path: Path, protocol: str) -> None:
+    data = tmp_path / "data"
+    for folder in ("Office-Home/Art", "Office-Home/RealWorld/images"):
+        noisy_pictures(data / folder)
+    backbone = create_backbone("resnet50_v1", (224, 224, 3), "random")
+    (data / "weights").mkdir()
+    save_file(backbone.model.state_dict(), data / "weights" / "resnet50_v1_imagenet.safetensors")
+    how = {"tasks": ["Ar-Rw"], "seeds": [0], "protocol": protocol, "steps": 1}
+    placed = cells_of(experiment("table2"), rows=["prototypes" if protocol == "features" else "source_only"], **how)
+    outcome = run_grid(cells(placed), tmp_path / "out", data, device="cpu", progress=False)
+    assert (outcome.done, outcome.failed) == (1, 0)
+    line = lookup(collect(cells(placed), tmp_path / "out"), cells(placed))[0]
+    assert (line["source"], line["target"], line["noise"], str(line["draw"])) == ("Art", "Real World", "mixed", "0")
+    assert 0 <= line["accuracy_final"] <= 1
+    with pytest.raises(DataError, match="no folder for Clipart: put Office-Home there"):
+        domain_images(data, "Clipart")
 
 
 # The grid.
@@ -252,6 +303,96 @@ class _dying:
 
 
 # What came out.
+
+
+def test_the_table_fills_as_cells_end(root: Path, tmp_path: Path) -> None:
+    chosen = cells(few(seeds=[0, 1]))
+    run_grid(chosen[:3], tmp_path, root, progress=False)
+    screen = Console(width=100, file=io.StringIO())
+    watch = Watch(chosen, chosen[:2], tmp_path, console=screen)
+    assert "2 of 8 cells, just begun" in shown(watch)
+    with watch:
+        watch.ended(chosen[2])
+        (tmp_path / "cells" / chosen[3].key).mkdir()
+        watch.ended(chosen[3])
+    text = shown(watch)
+    assert "4 of 8 cells, about" in text
+    assert "A→W" in text
+    assert "label 0.4" in text
+    for cell in chosen[:3]:
+        assert f"{100 * accuracy_of(cell, tmp_path):.1f} (1/2)" in text
+    assert "1 failed (1/2)" in text
+
+
+def shown(watch: Watch) -> str:
+    screen = Console(width=100, file=io.StringIO())
+    screen.print(watch.table())
+    return screen.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_grid_too_wide_for_the_screen_is_shown_by_noise(tmp_path: Path) -> None:
+    every = cells(cells_of(experiment("table1"), rows=["mdd"], seeds=[0]))
+    text = shown(Watch(every, [], tmp_path))
+    assert "A→W" not in text
+    for noise in ("label 0.4", "feature 0.4", "mixed 0.4"):
+        assert noise in text
+
+
+# Criteria that need no target labels.
+
+
+def evaluations(values: dict[str, list[tuple[float, float]]]) -> pd.DataFrame:
+    """Runs by method: (accuracy, what every criterion says) at each evaluation."""
+    about = {"settings": "{}", "source": "amazon", "target": "webcam", "noise": "label", "rate": 0.4}
+    about |= {"draw": "authors", "seed": 0, "protocol": "features", "steps": 30}
+    lines = [
+        {"method": method, **about, "step": 10 * (n + 1), "accuracy": accuracy, **dict.fromkeys(CRITERIA, said)}
+        for method, run in values.items()
+        for n, (accuracy, said) in enumerate(run)
+    ]
+    return pd.DataFrame(lines)
+
+
+def test_how_well_criteria_rank() -> None:
+    table = evaluations(
+        {
+            "mdd": [(0.1, 1.0), (0.3, 2.0), (0.2, 3.0)],
+            "rda": [(0.5, 1.0), (0.6, 2.0), (0.9, 5.0)],
+            "tcl": [(0.7, 3.0), (0.5, 2.0), (0.4, 1.0)],
+        }
+    )
+    moments = ranking_of_moments(table)
+    assert moments["criterion"].tolist() == list(CRITERIA)
+    assert moments["runs"].tolist() == [3, 3, 3]
+    assert moments["rank correlation"][0] == pytest.approx(np.mean([0.5, 1, 1]))
+    assert moments["chosen"][0] == pytest.approx(100 * np.mean([0.2, 0.9, 0.7]))
+    assert moments["last"][0] == pytest.approx(100 * np.mean([0.2, 0.9, 0.4]))
+    assert moments["best (oracle)"][0] == pytest.approx(100 * np.mean([0.3, 0.9, 0.7]))
+    assert moments["chose the last"][0] == pytest.approx(2 / 3)
+    methods = ranking_of_methods(table)
+    assert methods["contests"].tolist() == [1, 1, 1]
+    assert methods["rank correlation"][0] == pytest.approx(0.5)
+    assert methods["chosen"][0] == pytest.approx(90)
+    assert methods["best (oracle)"][0] == pytest.approx(90)
+
+
+def test_evaluations_are_kept_beside_the_results(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["bench", "table1", "--out", str(tmp_path), "--data", str(root), "--methods", "[source_only,mdd,dann]"]
+    command += ["--tasks", "[A-W]", "--noises", "[label]", "--seeds", "[0]", "--steps", "30", "--device", "cpu"]
+    with pytest.raises(ConfigError, match="no evaluations"):
+        _bench_criteria(tmp_path)
+    assert main(command) == 0
+    first = (tmp_path / "evaluations.csv").read_bytes()
+    table = pd.read_csv(tmp_path / "evaluations.csv")
+    assert set(table["method"]) == {"source_only", "mdd", "dann"}
+    assert table[["accuracy", *CRITERIA]].notna().all(axis=None)
+    assert main(command) == 0
+    assert (tmp_path / "evaluations.csv").read_bytes() == first
+    capsys.readouterr()
+    assert main(["bench", "criteria", "--out", str(tmp_path)]) == 0
+    assert "Methods on one task" in capsys.readouterr().out
 
 
 def test_results_come_back_as_they_were(root: Path, tmp_path: Path) -> None:

@@ -154,6 +154,16 @@ def test_how_often_it_looks_does_not_change_what_is_learned(pair, tmp_path, runt
     assert same(weights(plain), weights(watched))
 
 
+def test_streaming_the_data_does_not_change_what_is_learned(pair, folders, tmp_path):
+    for source, target in (pair[:2], (Domain.read(folders.source), Domain.read(folders.target))):
+        kept = small_rda().fit(source, target, placement="device", **RUNTIME)
+        streamed = small_rda().fit(source, target, placement="stream", **RUNTIME)
+        assert same(weights(kept), weights(streamed))
+        np.testing.assert_array_equal(kept.trust_, streamed.trust_)
+        assert kept.summary_["placement"] == "on the device"
+        assert streamed.summary_["placement"] == "streamed"
+
+
 def test_predicting_does_not_depend_on_the_company(pair):
     model = small_rda().fit(*pair[:2], **RUNTIME)
     whole = model.predict_proba(pair.target)
@@ -175,6 +185,7 @@ def test_the_run_folder_holds_what_it_promises(pair, tmp_path):
 
     summary = json.loads((run / "summary.json").read_text())
     expected = ["method", "variant", "seed", "steps", "seconds", "noise_rate", "kept_share", "target_accuracy"]
+    expected.append("placement")
     assert list(summary) == expected
     assert (summary["method"], summary["variant"], summary["seed"], summary["steps"]) == ("rda", "authors", 0, 60)
     assert summary["noise_rate"] == pytest.approx(0.4)

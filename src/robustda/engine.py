@@ -20,7 +20,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from robustda.data.batches import Order, derive_seed
+from robustda.data.batches import Order, Stream, Views, derive_seed
 from robustda.errors import ConfigError
 from robustda.methods.base import Batch, Method, Phase, Task
 from robustda.nets import Wide
@@ -41,8 +41,10 @@ class Runtime:
     ----------
     device: cpu, cuda, cuda:1, ...; auto takes a GPU if there is one.
     precision: float32 or bfloat16; auto is bfloat16 where the device has instructions for it. On a GPU that concerns
-        the backbone; on a CPU, if left to auto, the products in wide layers of the heads while they train. Losses and
-        weights are always float32.
+        the backbone, and the heads' products are made of TF32 numbers; on a CPU, if left to auto, it concerns the
+        products in wide layers of the heads while they train. Losses and weights are always float32.
+    placement: keep the data on the device, or stream them to it batch by batch; auto keeps what takes up no more than
+        half of the free memory there.
     threads: CPU threads (0: as PyTorch decides).
     capture: record the training step and replay it (GPU only).
     log_every: steps between two entries in the metrics.
@@ -50,6 +52,7 @@ class Runtime:
     select: keep the network of the last step, or of the evaluation that a criterion without target labels likes best:
         im, snd, bnm or dev (see `robustda.select`). The first three are logged at every evaluation in any case.
     checkpoint_seconds: least time between two checkpoints, which are made at entries in the metrics.
+    stages: a folder of stages that runs share: a curriculum for the same source and settings is done once in it.
     tensorboard: write TensorBoard events into the run folder.
     progress: show progress bars (on a terminal).
     profile: write where the time went into the run folder: profile.csv, timeline.csv, and a trace of ten steps.
@@ -57,12 +60,14 @@ class Runtime:
 
     device: str = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    placement: Literal["auto", "device", "stream"] = "auto"
     threads: int = 0
     capture: bool = True
     log_every: int = 50
     eval_every: int = 500
     select: Literal["last", "im", "snd", "bnm", "dev"] = "last"
     checkpoint_seconds: float = 60.0
+    stages: str | None = None
     tensorboard: bool = True
     progress: bool = True
     profile: bool = False
@@ -87,6 +92,10 @@ class Runtime:
             ) from error
         return device
 
+    def resident(self) -> bool | None:
+        """Whether the data live on the device; None where their size is to decide."""
+        return None if self.placement == "auto" else self.placement == "device"
+
     def bfloat16(self, device: torch.device) -> bool:
         """Whether the backbone computes in bfloat16."""
         return self.precision == "bfloat16" or (self.precision == "auto" and device.type == "cuda")
@@ -106,11 +115,15 @@ class Runtime:
         device = self.torch_device()
         if device.type == "cpu":
             _keep_freed_memory()
+        products = torch.get_float32_matmul_precision()
+        if self.bfloat16(device) and device.type == "cuda":
+            torch.set_float32_matmul_precision("high")
         try:
             with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
                 yield
         finally:
             torch.set_num_threads(before)
+            torch.set_float32_matmul_precision(products)
 
 
 def place(network: torch.nn.Module, device: torch.device, runtime: Runtime | None = None) -> None:
@@ -163,6 +176,16 @@ class Stepper:
         self._target = Order(torch.arange(len(task.target)), size, device, *seed, "target")
         self._source_rows = torch.zeros(size, dtype=torch.long, device=device)
         self._target_rows = torch.zeros(size, dtype=torch.long, device=device)
+        self._streams = [
+            Stream(inputs, order, size)
+            for inputs, order, used in (
+                (task.source, self._source, True),
+                (task.target, self._target, phase.uses_target),
+            )
+            if used and not inputs.resident
+        ]
+        self._views = Views(task.source, size * (1 + phase.uses_target), device, *seed)
+        self._views_now = torch.zeros_like(self._views.batch(0))
         self._counter = torch.zeros((), device=device)
         self.optimizer = torch.optim.SGD(
             [dict(group, lr=torch.tensor(0.0, device=device)) for group in method.parameter_groups(phase.network)],
@@ -176,8 +199,7 @@ class Stepper:
         self._totals = torch.zeros(0, device=device)
         self._counted = 0
         self._carried: dict[str, Tensor] = {}
-        resident = task.source.resident and task.target.resident
-        self._capture = capture and device.type == "cuda" and resident
+        self._capture = capture and device.type == "cuda"
         self._ran = 0
         self._graph: torch.cuda.CUDAGraph | None = None
 
@@ -187,6 +209,9 @@ class Stepper:
         self._source_rows.copy_(self._source.batch(step), non_blocking=True)
         if self.phase.uses_target:
             self._target_rows.copy_(self._target.batch(step), non_blocking=True)
+        self._views_now.copy_(self._views.batch(step), non_blocking=True)
+        for stream in self._streams:
+            stream.load(step)
         self._counter.fill_(step)
         if self.task.device.type == "cuda":
             torch.cuda.default_generators[self.task.device.index or 0].manual_seed(seed)
@@ -240,12 +265,15 @@ class Stepper:
         self._totals += torch.stack([term.detach().float() for term in terms.values()])
 
     def _batch(self) -> Batch:
-        rows, task = self._source_rows, self.task
+        rows, task, views = self._source_rows, self.task, self._views_now
+        streamed = iter(self._streams)
+        source = task.source.gather(rows) if task.source.resident else next(streamed).now
         if not self.phase.uses_target:
-            source = task.source.train(rows)
+            source = task.source.augmented(source, views)
             return Batch(source, task.labels[rows], rows, source[:0])
-        # Augmented together: on a GPU the small operations that draw the crops cost as much for one domain as for two.
-        both = task.source.augmented(torch.cat([task.source.gather(rows), task.target.gather(self._target_rows)]))
+        target = task.target.gather(self._target_rows) if task.target.resident else next(streamed).now
+        # Augmented together: on a GPU the small operations of it cost as much for one domain as for two.
+        both = task.source.augmented(torch.cat([source, target]), views)
         count = len(rows)
         return Batch(both[:count], task.labels[rows], rows, both[count:], both)
 

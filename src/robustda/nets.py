@@ -245,8 +245,11 @@ class TimmBackbone(Backbone):
         self.pretrained = weights != "random"
 
     def forward(self, x: Tensor) -> Tensor:
-        # (x − mean)/std in one pass over the images
-        return cast(Tensor, self.model(torch.addcmul(-self.mean / self.std, x, 1 / self.std)))
+        # (x − mean)/std in one pass over the images; on a GPU then in the layout and precision of the first convolution
+        x = torch.addcmul(-self.mean / self.std, x, 1 / self.std)
+        if x.device.type == "cuda":
+            x = x.to(torch.bfloat16 if self.low_precision else x.dtype, memory_format=torch.channels_last)
+        return cast(Tensor, self.model(x))
 
 
 def create_backbone(name: str, input_shape: Sequence[int], weights: str = "hub") -> Backbone:

@@ -28,6 +28,7 @@ from robustda.progress import Bar
 from robustda.run import Metrics, RunFolder, save_tensors, write_whole
 from robustda.select import scores, validation_score
 from robustda.signals import StopRequest
+from robustda.stages import Stage, StageStore
 
 __all__ = ["fit"]
 
@@ -109,15 +110,17 @@ class _Run:
         self.device = runtime.torch_device()
         augmentation, crop = view(method.image_size_, method.augment)
         with profile.section("to the device"):
+            how: dict[str, Any] = {"augmentation": augmentation, "crop": crop, "resident": runtime.resident()}
             self.task = Task(
-                source=Inputs(source, self.device, augmentation=augmentation, crop=crop),
+                source=Inputs(source, self.device, **how),
                 labels=torch.as_tensor(source.y, device=self.device),
-                target=Inputs(target, self.device, augmentation=augmentation, crop=crop),
+                target=Inputs(target, self.device, **how),
                 n_classes=len(source.classes),
                 device=self.device,
             )
         self.health = Health(method, self.task, source.classes, folder)
         self.stop = StopRequest()
+        self.stages = StageStore(runtime.stages)
         self.started = time.monotonic()
         self.seconds_before = 0.0
         self.last_checkpoint = time.monotonic()
@@ -136,22 +139,52 @@ class _Run:
 
         builders = self.method.phases()
         for number in range(first, len(builders)):
-            with self.profile.section("build the network"):
-                phase = self._build(builders[number])
-            # What checkpointing does with the state of the random numbers cannot be recorded.
-            capture = self.runtime.capture and not self.method.checkpointing
-            stepper = Stepper(phase, self.task, self.method, capture=capture, profile=self.profile)
-            if number == first and step > 0:
-                _restore(tensors, phase, stepper)
+            last = number == len(builders) - 1
+            key = None if last else self.stages.key(self.method, builders[number].__name__, self._source_digest())
+            with self.stages.held(key):
+                shared = self.stages.load(key)
+                if shared is not None:
+                    self._adopt(builders[number].__name__, shared)
+                else:
+                    with self.profile.section("build the network"):
+                        phase = self._build(builders[number])
+                    # What checkpointing does with the state of the random numbers cannot be recorded.
+                    capture = self.runtime.capture and not self.method.checkpointing
+                    stepper = Stepper(phase, self.task, self.method, capture=capture, profile=self.profile)
+                    start = step if number == first else 0
+                    if start:
+                        _restore(tensors, phase, stepper)
+                    self._train(phase, stepper, number, start, last=last)
+                    self.stages.save(key, self._stage(phase.name))
             tensors = {}
-            self._train(phase, stepper, number, step if number == first else 0, last=number == len(builders) - 1)
-            if number + 1 < len(builders):
+            if not last:
                 self._save(number + 1, 0, {})
                 if self.stop:
                     self.stop.obey()
         self.board.close()
         with self.profile.section("conclude"):
             self._conclude(phase)
+
+    def _source_digest(self) -> dict[str, Any]:
+        """What a stage that does not see the target knows of the data; with a person's decisions it is its own."""
+        confirmed = [] if self.task.confirmed is None else self.task.confirmed.nonzero()[:, 0].tolist()
+        return _fingerprint(self.source) | {"crop": self.task.source.example_shape, "confirmed": confirmed}
+
+    def _adopt(self, name: str, stage: Stage) -> None:
+        """Go on as if this run had done the stage itself."""
+        self.task.memory |= {key: tensor.to(self.device) for key, tensor in stage.memory.items()}
+        self.seconds_before += stage.seconds
+        for step, values in stage.entries:
+            self.metrics.add(name, step, values)
+            self.board.add(name, step, values)
+
+    def _stage(self, name: str) -> Stage:
+        entries: dict[int, dict[str, float]] = {}
+        for phase, step, metric, value in self.metrics.rows:
+            if phase == name:
+                entries.setdefault(step, {})[metric] = value
+        seconds = self.seconds_before + time.monotonic() - self.started
+        return Stage(dict(self.task.memory), list(entries.items()), seconds)
 
     def _build(self, build: Callable[[Task], Phase]) -> Phase:
         torch.manual_seed(derive_seed(self.method.seed, build.__name__, "weights"))
@@ -285,11 +318,18 @@ class _Run:
             "noise_rate": getattr(method, "noise_rate_", None),
             "kept_share": float(method.trust_.mean()) if "trust" in memory else None,
             "target_accuracy": accuracy,
+            "placement": self._placement(),
         }
         if "select_step" in memory:
             method.summary_ |= {"selected_by": self.runtime.select, "selected_step": int(memory["select_step"])}
         if self.folder is not None:
             self._write(self.folder, probabilities)
+
+    def _placement(self) -> str:
+        """Where the data were, in words."""
+        where = ("streamed", "on the device")
+        source, target = (where[inputs.resident] for inputs in (self.task.source, self.task.target))
+        return source if source == target else f"source {source}, target {target}"
 
     def _write(self, folder: RunFolder, probabilities: np.ndarray) -> None:
         method, memory = self.method, self.task.memory
@@ -352,21 +392,20 @@ def _score(predicted: np.ndarray, target: Domain) -> float:
     return float((predicted[known] == target.y[known]).mean())
 
 
-def _fingerprint(source: Domain, target: Domain) -> dict[str, Any]:
+def _fingerprint(*domains: Domain) -> dict[str, Any]:
     """Enough of the data to notice on a restart that they have changed: ids, labels, and a sample of the inputs."""
     digest = hashlib.blake2b(digest_size=16)
-    for domain in (source, target):
+    for domain in domains:
         digest.update("\0".join(domain.ids).encode())
         digest.update(b"" if domain.y is None else domain.y.tobytes())
         rows = np.unique(np.linspace(0, len(domain) - 1, 200).astype(int))
         digest.update(np.ascontiguousarray(np.asarray(domain.x)[rows]).tobytes())
+    named = dict(zip(("source", "target"), domains, strict=False))
     return {
-        "source": source.name,
-        "target": target.name,
-        "source_examples": len(source),
-        "target_examples": len(target),
-        "shape": list(source.shape),
-        "classes": source.classes.tolist(),
+        **{role: domain.name for role, domain in named.items()},
+        **{f"{role}_examples": len(domain) for role, domain in named.items()},
+        "shape": list(domains[0].shape),
+        "classes": domains[0].classes.tolist(),
         "digest": digest.hexdigest(),
     }
 

@@ -61,9 +61,10 @@ def run_cell(cell: Cell, out: Path, root: Path, *, device: str = "auto", threads
         settings |= {"backbone": "resnet50_v1", "weights": str(root / "weights" / "resnet50_v1_imagenet.safetensors")}
     try:
         source = noisy_domain(root, cell.protocol, cell.source, cell.noise, cell.rate, cell.draw, out)
-        target = target_domain(root, cell.protocol, cell.target)
+        target = target_domain(root, cell.protocol, cell.target, out)
         method = create_method(cell.method, seed=cell.seed, steps=cell.steps, **settings)
-        method.fit(source, target, out=folder, device=device, threads=threads, tensorboard=False, progress=False)
+        how = {"device": device, "threads": threads, "tensorboard": False, "progress": False}
+        method.fit(source, target, out=folder, stages=out / "stages", **how)
     except RobustDAError as mistake:
         error.write_text(f"{mistake}\n")
         return

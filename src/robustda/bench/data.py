@@ -1,4 +1,4 @@
-"""The domains of a benchmark: Office-31 as images or frozen features, with the authors' noise or a simulated draw."""
+"""The domains of a benchmark as images or frozen features, with the authors' noise (Office-31) or a simulated draw."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from robustda.data.catalog import office31_draw, office31_features, office31_images
+from robustda.bench.pack import corrupted_files, use_corrupted_files
+from robustda.data.catalog import OFFICE_31, dataset_of, domain_images, office31_draw, office31_features
 from robustda.data.domain import Domain
 from robustda.errors import ConfigError
 from robustda.noise import NoiseRecord, corrupt
 
-__all__ = ["data_root", "noise_record", "noisy_domain", "prepare", "target_domain"]
+__all__ = ["data_root", "noise_record", "noisy_domain", "prepare", "prepare_clean", "target_domain"]
 
 
 def data_root(given: str | os.PathLike[str] | None = None) -> Path:
@@ -24,27 +25,33 @@ def data_root(given: str | os.PathLike[str] | None = None) -> Path:
     return Path(root)
 
 
-def target_domain(root: Path, protocol: str, name: str) -> Domain:
-    """A target as it is; its labels are for scoring."""
-    return office31_features(root, name) if protocol == "features" else office31_images(root, name)
+def target_domain(root: Path, protocol: str, name: str, work: Path = Path("runs/bench")) -> Domain:
+    """A target as it is; its labels are for scoring. Features that the data folder lacks come from `work`."""
+    if protocol == "finetune":
+        return domain_images(root, name)
+    if dataset_of(name) is OFFICE_31:
+        return office31_features(root, name)
+    return replace(Domain.from_npz(_features_file(work, name)), name=name)
 
 
 def noise_record(root: Path, name: str, noise: str, rate: float, draw: str) -> NoiseRecord:
     """What is wrong with the source: the authors' own draw, or one made by a seed."""
     if draw == "authors":
         return office31_draw(root, name, noise, rate)
-    _, record = corrupt(office31_images(root, name), noise, rate, seed=int(draw))  # type: ignore[arg-type]
+    _, record = corrupt(domain_images(root, name), noise, rate, seed=int(draw))  # type: ignore[arg-type]
     return record
 
 
 def noisy_domain(root: Path, protocol: str, name: str, noise: str, rate: float, draw: str, work: Path) -> Domain:
     """A source with its noise. Features of corrupted images come from `work`, where `prepare` put them."""
-    clean = target_domain(root, protocol, name)
+    clean = target_domain(root, protocol, name, work)
     if noise == "none" or rate == 0:
         return clean
     record = noise_record(root, name, noise, rate, draw)
     if protocol == "finetune":
-        return record.apply(clean)
+        made = corrupted_files(root, name, noise, rate)
+        noisy = record.apply(clean)
+        return use_corrupted_files(noisy, made) if draw == "authors" and made.is_dir() else noisy
     labelled = replace(record, corrupted_features=np.zeros(len(record), dtype=bool)).apply(clean)
     if not record.corrupted_features.any():
         return labelled
@@ -52,24 +59,37 @@ def noisy_domain(root: Path, protocol: str, name: str, noise: str, rate: float, 
     return replace(labelled, x=_merged(clean, found))
 
 
+def prepare_clean(root: Path, name: str, work: Path, *, device: str = "auto") -> None:
+    """Features of a domain, once, where the data folder has none."""
+    file = _features_file(work, name)
+    if dataset_of(name) is not OFFICE_31 and not file.exists():
+        _extract(domain_images(root, name), root, device).save_npz(file)
+
+
 def prepare(root: Path, name: str, noise: str, rate: float, draw: str, work: Path, *, device: str = "auto") -> None:
-    """Features of the images that the noise corrupts, once: of the others they are in the data folder."""
+    """Features of the images that the noise corrupts, once: of the others there are features already."""
     file = _features_file(work, name, noise, rate, draw)
     if noise not in ("feature", "mixed") or rate == 0 or file.exists():
         return
+    record = noise_record(root, name, noise, rate, draw)
+    if not record.corrupted_features.any():
+        return
+    images = record.apply(domain_images(root, name))
+    hit = np.flatnonzero(np.isin(images.ids, record.ids[record.corrupted_features]))
+    _extract(images.take(hit), root, device).unlabelled().save_npz(file)
+
+
+def _extract(images: Domain, root: Path, device: str) -> Domain:
     from robustda.features import extract_features
 
-    record = noise_record(root, name, noise, rate, draw)
-    images = record.apply(office31_images(root, name))
-    hit = np.flatnonzero(np.isin(images.ids, record.ids[record.corrupted_features]))
-    file.parent.mkdir(parents=True, exist_ok=True)
     weights = str(root / "weights" / "resnet50_v1_imagenet.safetensors")
-    found = extract_features(images.take(hit), backbone="resnet50_v1", weights=weights, device=device, progress=True)
-    found.unlabelled().save_npz(file)
+    return extract_features(images, backbone="resnet50_v1", weights=weights, device=device, progress=True)
 
 
-def _features_file(work: Path, name: str, noise: str, rate: float, draw: str) -> Path:
-    return work / "features" / f"{name}_{noise}_{rate:g}_{draw}.npz"
+def _features_file(work: Path, name: str, noise: str = "none", rate: float = 0, draw: str = "clean") -> Path:
+    folder = work / "features"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{name}_{noise}_{rate:g}_{draw}.npz"
 
 
 def _merged(clean: Domain, found: Domain) -> np.ndarray:

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from robustda.bench.cells import Cell, run_cell
-from robustda.bench.data import prepare
-from robustda.errors import ConfigError, RunError
+from robustda.bench.data import prepare, prepare_clean
+from robustda.bench.watch import Watch
+from robustda.errors import ConfigError
 
 __all__ = ["Engine", "Outcome", "run_grid", "state_of"]
 
@@ -67,19 +68,23 @@ def run_grid(
     unique = list({cell.key: cell for cell in cells}.values())
     todo = [c for c in unique if state_of(c, out) == "open" or (retry_failed and state_of(c, out) == "failed")]
     deadline = time.monotonic() + 60 * limit_minutes if limit_minutes else float("inf")
-    noisy = ((c.source, c.noise, c.rate, c.draw) for c in todo if c.protocol == "features")
+    on_features = [c for c in todo if c.protocol == "features"]
+    for name in dict.fromkeys(name for c in on_features for name in (c.source, c.target)):
+        prepare_clean(root, name, out, device=device)
+    noisy = ((c.source, c.noise, c.rate, c.draw) for c in on_features)
     for name, noise, rate, draw in dict.fromkeys(noisy):
         prepare(root, name, noise, rate, draw, out, device=device)
-    watch = _Watch(len(unique), len(unique) - len(todo), show=progress)
-    if engine == "inline":
-        for cell in todo:
-            if time.monotonic() > deadline:
-                break
-            run(cell, out, root, device=device)
-            watch.ended(cell, out)
-    else:
-        several = _on_ray if engine == "ray" else _in_processes
-        several(_Work(todo, out.resolve(), root.resolve(), jobs, device, deadline, watch, run))
+    left = {cell.key for cell in todo}
+    with Watch(unique, [cell for cell in unique if cell.key not in left], out, show=progress) as watch:
+        if engine == "inline":
+            for cell in todo:
+                if time.monotonic() > deadline:
+                    break
+                run(cell, out, root, device=device)
+                watch.ended(cell)
+        else:
+            several = _on_ray if engine == "ray" else _in_processes
+            several(_Work(todo, out.resolve(), root.resolve(), jobs, device, deadline, watch, run))
     states = [state_of(cell, out) for cell in unique]
     return Outcome(states.count("done"), states.count("failed"), states.count("open"))
 
@@ -94,7 +99,7 @@ class _Work:
     jobs: int
     device: str
     deadline: float
-    watch: _Watch
+    watch: Watch
     run: Callable[..., None]
 
     @property
@@ -124,7 +129,7 @@ def _in_processes(work: _Work) -> None:
                         ] = cell
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
                         future.result()
-                        work.watch.ended(running.pop(future), work.out)
+                        work.watch.ended(running.pop(future))
             except BrokenProcessPool:
                 lost = [cell for cell in running.values() if state_of(cell, work.out) == "open"]
                 suspects += [cell for cell in lost if attempts[cell.key] < _ATTEMPTS]
@@ -161,7 +166,7 @@ def _on_ray(work: _Work) -> None:
                 ray.get(reference)
             except ray.exceptions.RayError:
                 _give_up(cell, work.out)
-            work.watch.ended(cell, work.out)
+            work.watch.ended(cell)
 
 
 def _quietly(run: Callable[..., None], cell: Cell, out: Path, root: Path, device: str) -> None:
@@ -185,29 +190,3 @@ def _give_up(cell: Cell, out: Path) -> None:
     error = out / "cells" / cell.key / "error.txt"
     error.parent.mkdir(parents=True, exist_ok=True)
     error.write_text(f"its process died {_ATTEMPTS} times, for want of memory perhaps\n")
-
-
-class _Watch:
-    """One line for each cell that ends."""
-
-    def __init__(self, total: int, done: int, *, show: bool) -> None:
-        self._total, self._done, self._show = total, done, show
-        self._began, self._first = time.monotonic(), done
-
-    def ended(self, cell: Cell, out: Path) -> None:
-        self._done += 1
-        if not self._show:
-            return
-        from robustda.bench.results import accuracy_of
-
-        rate = (time.monotonic() - self._began) / max(1, self._done - self._first)
-        left = rate * (self._total - self._done) / 60
-        try:
-            outcome = f"{100 * accuracy_of(cell, out):.1f}"
-        except RunError:
-            outcome = "failed"
-        print(
-            f"{self._done:>5}/{self._total}  {outcome:>6}  {cell.method:<12} {cell.task:<16} {cell.noise} "
-            f"{cell.rate:g} seed {cell.seed}   about {left:.0f} min left",
-            flush=True,
-        )

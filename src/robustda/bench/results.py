@@ -14,7 +14,17 @@ from robustda.errors import RunError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COLUMNS", "accuracy_of", "collect", "lookup", "merge", "read_results", "write_results"]
+__all__ = [
+    "COLUMNS",
+    "about_cell",
+    "accuracy_of",
+    "collect",
+    "lookup",
+    "merge",
+    "read_results",
+    "read_table",
+    "write_results",
+]
 
 COLUMNS = (
     "method",
@@ -59,7 +69,7 @@ def collect(cells: Iterable[Cell], out: Path) -> pd.DataFrame:
 def lookup(table: pd.DataFrame, cells: Iterable[Cell]) -> list[dict[str, Any] | None]:
     """The line of each cell, None where there is none: so a table can be printed from a results file alone."""
     lines = {_identity(line): line for line in _records(table)}
-    return [lines.get(_identity(_about(cell))) for cell in cells]
+    return [lines.get(_identity(about_cell(cell))) for cell in cells]
 
 
 def merge(before: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
@@ -72,10 +82,16 @@ def merge(before: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
 
 def read_results(path: Path) -> pd.DataFrame:
     """What `write_results` wrote; an empty table where there is no such file."""
+    table = read_table(path)
+    return table if len(table.columns) else table.reindex(columns=list(COLUMNS))
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """A table of a grid; an empty one where there is no such file."""
     import pandas as pd
 
     if not path.exists():
-        return pd.DataFrame(columns=list(COLUMNS))
+        return pd.DataFrame()
     return pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
 
 
@@ -91,7 +107,8 @@ def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(name): value for name, value in line.items()} for line in table.to_dict("records")]
 
 
-def _about(cell: Cell) -> dict[str, Any]:
+def about_cell(cell: Cell) -> dict[str, Any]:
+    """What a cell is, as a line of a table."""
     about = asdict(cell)
     return about | {"settings": json.dumps(about["settings"], sort_keys=True)}
 

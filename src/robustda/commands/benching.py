@@ -17,15 +17,16 @@ __all__ = ["bench"]
 def bench(arguments: list[str]) -> int:
     """Fill a table of the paper: what is done is kept, and the same command goes on with the rest."""
     from robustda.bench.cells import Protocol
+    from robustda.bench.criteria import collect_evaluations, merge_evaluations
     from robustda.bench.data import data_root
     from robustda.bench.experiments import EXPERIMENTS, cells_of, experiment
     from robustda.bench.figures import write_figures
     from robustda.bench.grid import Engine, run_grid, state_of
-    from robustda.bench.results import collect, lookup, merge, read_results, write_results
+    from robustda.bench.results import collect, lookup, merge, read_results, read_table, write_results
     from robustda.bench.tables import fill, markdown, write_tables
 
     parser = make_parser("bench", bench.__doc__)
-    parser.add_argument("name", type=str, help=f"one of {', '.join(EXPERIMENTS)}, fig-losses")
+    parser.add_argument("name", type=str, help=f"one of {', '.join(EXPERIMENTS)}, fig-losses, criteria")
     parser.add_argument("--out", type=str, default="runs/bench", help="where the cells and tables go")
     parser.add_argument("--data", type=str | None, default=None, help="folder with the data (else ROBUSTDA_DATA)")
     parser.add_argument(
@@ -35,7 +36,9 @@ def bench(arguments: list[str]) -> int:
     parser.add_argument("--tasks", type=list[str], default=[], help="tasks, such as [A-W,D-A] (empty: all)")
     parser.add_argument("--noises", type=list[str], default=[], help="label, feature, mixed (empty: all)")
     parser.add_argument("--seeds", type=list[int], default=[0, 1, 2], help="seeds of the methods")
-    parser.add_argument("--draws", type=list[str], default=["authors"], help="authors, or seeds of simulated noise")
+    parser.add_argument(
+        "--draws", type=list[str], default=[], help="authors (where known), or seeds of simulated noise"
+    )
     parser.add_argument("--steps", type=int, default=0, help="training steps (0: 2,000 on features, 3,000 on images)")
     parser.add_argument(
         "--engine", type=Engine, default="inline", help="one after the other, in processes, or on a Ray cluster"
@@ -48,6 +51,8 @@ def bench(arguments: list[str]) -> int:
     add_switch(parser, "print_only", False, "run nothing: print the table from the results file that is in --out")
     chosen = parser.parse_args(arguments)
     out = Path(chosen.out)
+    if chosen.name == "criteria":
+        return _bench_criteria(out)
     if chosen.name == "fig-losses":
         return _bench_losses(chosen, out)
     named = experiment(chosen.name)
@@ -64,6 +69,8 @@ def bench(arguments: list[str]) -> int:
         run_grid(todo, out, data_root(chosen.data), **how)
         results = merge(results, collect(cells, out))
         write_results(results, file)
+        judged = out / "evaluations.csv"
+        write_results(merge_evaluations(read_table(judged), collect_evaluations(cells, out)), judged)
     filled = fill(named, placed, results, chosen.accuracy)
     paths = write_tables(filled, out / "tables" / chosen.protocol, chosen.accuracy)
     if chosen.accuracy == "final":
@@ -97,3 +104,35 @@ def _bench_losses(chosen: Any, out: Path) -> int:
     print(shares.to_string(float_format="%.2f"))
     print(f"{outcome.done} of {len(cells)} cells done; the figure is {folder / 'fig-losses.png'}")
     return 1 if outcome.failed else 0
+
+
+def _bench_criteria(out: Path) -> int:
+    """How well the label-free criteria rank, from all the runs that --out has seen."""
+    from robustda.bench.criteria import ranking_of_methods, ranking_of_moments
+    from robustda.bench.results import read_table
+
+    table = read_table(out / "evaluations.csv")
+    if table.empty:
+        raise ConfigError(f"there are no evaluations in {out}: run some cells first, such as robustda bench table1")
+    folder = out / "tables"
+    folder.mkdir(parents=True, exist_ok=True)
+    blocks = []
+    for title, ranking in (
+        ("Moments of one run", ranking_of_moments(table)),
+        ("Methods on one task, at their ends", ranking_of_methods(table)),
+    ):
+        if ranking.empty:
+            continue
+        lines = ["| " + " | ".join(ranking.columns) + " |", "|---" * len(ranking.columns) + "|"]
+        lines += ["| " + " | ".join(_plain(value) for value in line) + " |" for line in ranking.itertuples(index=False)]
+        blocks.append(f"{title}, ranked by criteria that see no target label\n\n" + "\n".join(lines))
+    text = "\n\n".join(blocks) + "\n"
+    (folder / "criteria.md").write_text(text, encoding="utf-8")
+    print(text)
+    print(f"written to {folder / 'criteria.md'}")
+    return 0
+
+
+def _plain(value: object) -> str:
+    """A share with two digits, a percentage with one."""
+    return f"{value:.{2 if abs(value) <= 1 else 1}f}" if isinstance(value, float) else str(value)

@@ -166,6 +166,8 @@ def _print_outcome(summary: dict[str, Any], out: Path) -> None:
     if summary["target_accuracy"] is not None:
         which = f"step {summary['selected_step']:,}, by {summary['selected_by']}" if "selected_step" in summary else ""
         print(f"target accuracy {summary['target_accuracy']:.1%} ({which or 'final iteration'})")
+    if summary.get("placement", "on the device") != "on the device":
+        print(f"where the data were while it trained: {summary['placement']}")
     print(f"{summary['seconds']:.0f} s; everything is in {out}, predictions in {out / 'predictions.csv'}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,11 +23,14 @@ __all__ = [
     "Dataset",
     "DomainEntry",
     "dataset",
+    "dataset_of",
+    "domain_images",
     "office31_draw",
     "office31_features",
     "office31_images",
     "parse_task",
     "plain_name",
+    "short_task",
     "tasks",
 ]
 
@@ -91,6 +94,32 @@ def dataset(name: str) -> Dataset:
     raise ConfigError(f"unknown data set {name!r}: choose one of {known}")
 
 
+def dataset_of(domain: str) -> Dataset:
+    """The data set that has a domain of that name."""
+    for entry in DATASETS:
+        if domain in (d.name for d in entry.domains):
+            return entry
+    raise ConfigError(f"no data set has a domain {domain!r}")
+
+
+def domain_images(root: str | os.PathLike[str] | None, domain: str) -> Domain:
+    """The images of a domain of any of the data sets, not decoded yet.
+
+    They lie in the data folder under the data set's name and their own, such as ``office-home/Real World``; case,
+    spaces and hyphens do not matter, nor an ``images`` folder between.
+    """
+    entry = dataset_of(domain)
+    folder = _file(root)
+    for name in (entry.name, domain):
+        inside = {plain_name(path.name): path for path in sorted(folder.iterdir()) if path.is_dir()}
+        if plain_name(name) not in inside:
+            there = f"{folder} has no folder for {name}"
+            raise DataError(f"{there}: put {entry.name} there, and look at it with robustda data check")
+        folder = inside[plain_name(name)]
+    folder = folder / "images" if (folder / "images").is_dir() else folder
+    return replace(Domain.from_folder(folder, labels="required"), name=domain)
+
+
 def parse_task(task: str) -> tuple[str, str]:
     """The source's and the target's name.
 
@@ -107,6 +136,16 @@ def parse_task(task: str) -> tuple[str, str]:
                 if source in names and target in names and source != target:
                     return names[source], names[target]
     raise ConfigError(f"unknown task {task!r}: name two domains of one data set, such as A→W, Ar-Cl or B→C")
+
+
+def short_task(source: str, target: str) -> str:
+    """A task as the paper writes it.
+
+    >>> short_task("amazon", "webcam")
+    'A→W'
+    """
+    short = {entry.name: entry.short for entry in dataset_of(source).domains}
+    return f"{short[source]}→{short[target]}"
 
 
 def tasks(dataset_name: str) -> list[tuple[str, str]]:

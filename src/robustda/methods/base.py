@@ -204,6 +204,9 @@ class Method(Fitted):
     summary: ClassVar[str] = ""
     paper: ClassVar[str] = ""
     presets: ClassVar[tuple[str, dict[str, dict[str, Any]]] | None] = None
+    shared_stages: ClassVar[dict[str, frozenset[str]]] = {}
+    """Phases that do not see the target and leave all they found in the task's memory, each with the options that its
+    outcome does not depend on: runs that differ in nothing else may share it (see `robustda.stages`)."""
 
     backbone: str | nn.Module = "auto"
     weights: str = "auto"

@@ -91,6 +91,13 @@ class RDA(AdversarialMethod):
         "Han et al., Towards Accurate and Robust Domain Adaptation under Noisy Environments, IJCAI 2020"
     )
 
+    shared_stages: ClassVar[dict[str, frozenset[str]]] = {
+        "filter": frozenset(
+            {"variant", "steps", "learning_rate", "alpha", "beta", "beta_rise", "rebalance", "online_threshold"}
+            | {"online_warm_up", "proxy_share", "proxy_size", "first_pair", "classifier_on", "feature_noisy", "del_pmd"}
+        )
+    }
+
     variant: Literal["authors", "paper"] = "authors"
     noise_rate: float | Literal["auto"] | list[float] = "auto"
     rates: Literal["per_class", "shared"] = "per_class"

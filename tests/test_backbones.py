@@ -129,6 +129,13 @@ def test_a_run_says_that_its_module_must_be_given_again(
         robustda.load(tmp_path / "plain", backbone=module)
 
 
+def test_a_stage_is_shared_by_runs_with_the_same_module_only(vectors: tuple[Domain, Domain], tmp_path: Path) -> None:
+    module = Own()
+    for given in (module, module, Own()):
+        small("rda", backbone=given).fit(*vectors, stages=str(tmp_path / "stages"), **QUIET)
+    assert len(list((tmp_path / "stages").glob("*.safetensors"))) == 2
+
+
 def test_a_module_is_taken_for_pretrained_unless_told() -> None:
     assert RDA(backbone=Own()).make_backbone((10,)).pretrained
     assert not RDA(backbone=Own(), weights="random").make_backbone((10,)).pretrained

@@ -449,7 +449,7 @@ MISTAKES = {
     "a negative blur": ("corrupt web --out noisy --blur -1", "blur is -1.0: give"),
     # The rest.
     "a command misspelt": ("fti", "there is no command 'fti': did you mean fit?"),
-    "no such command": ("xyz", "choose one of fit, predict, features"),
+    "no such command": ("xyz", "choose one of fit, predict, export, features"),
     "no such method to show": ("methods rdaa", "there is no method 'rdaa': choose one of"),
     "no seeds": ("demo --seeds 0", "seeds is 0: give a number of at least 1"),
 }

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
+import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import numpy as np
 import pytest
 
 import robustda
+from conftest import make_folders
 from robustda.data.domain import Domain
 from robustda.methods import base
 from robustda.methods.options import options
@@ -45,3 +49,59 @@ def test_adding_a_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "coral" in set(method.history_.metric)
     loaded = robustda.load(tmp_path / "run", device="cpu")
     np.testing.assert_array_equal(loaded.predict_proba(target), method.predict_proba(target))
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """Language and text of each block of a page, in order."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return re.findall(r"^```(python|bash)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def run_page(page: str) -> None:
+    """Every block of a page in turn, as one reader would; a fit is told to be brief."""
+    from robustda.cli import main
+
+    known: dict[str, object] = {}
+    for language, text in blocks(page):
+        if language == "python":
+            exec(compile(text, page, "exec"), known)
+            continue
+        for line in text.splitlines():
+            program, *arguments = shlex.split(line)
+            assert program == "robustda"
+            if arguments[0] == "fit":
+                arguments += ["--steps=5", "--width=8", "--device=cpu", "--progress=false"]
+                arguments += ["--epochs=1", "--noise_rate=0.2"] if "--method" not in arguments else []
+            assert main(arguments) == 0, line
+
+
+@pytest.fixture
+def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The files that the pages speak of."""
+    made = make_folders(tmp_path)
+    shutil.copytree(made.target / "ant", tmp_path / "new-images")
+    images = sorted(file for file in made.source.rglob("*.*"))
+    lines = [{"path": str(file.relative_to(tmp_path)), "label": file.parent.name} for file in images]
+    (tmp_path / "web.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (tmp_path / "list.txt").write_text("\n".join(f"camera/{name}" for name in ("ant/0.png", "bee/1.jpg")))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_exporting(reader: Path) -> None:
+    for module in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(module, reason=f"{module} is not installed (pip install 'robustda[onnx]')")
+    run_page("export.md")
+    assert (reader / "exports" / "a" / "model.onnx").is_file()
+    assert (reader / "exports" / "b" / "MODEL_CARD.md").is_file()
+    assert (reader / "predictions.parquet").is_file()
+
+
+def test_your_data(reader: Path) -> None:
+    fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed (pip install 'robustda[fsspec]')")
+    memory = fsspec.filesystem("memory")
+    for file in (reader / "web").rglob("*.*"):
+        memory.pipe(f"/bucket/web/{file.relative_to(reader / 'web')}", file.read_bytes())
+    run_page("your-data.md")
+    memory.rm("/bucket", recursive=True)
+    assert (reader / "predictions.csv").is_file()

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from robustda._version import __version__
-from robustda.commands import benching, learning, looking
+from robustda.commands import benching, exporting, helping, learning, looking
 from robustda.errors import ConfigError, RobustDAError, RobustDAWarning, RunStopped
 
 __all__ = ["main"]
@@ -61,6 +61,7 @@ def _run(given: list[str]) -> int:
 _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "fit": learning.fit,
     "predict": learning.predict,
+    "export": exporting.export,
     "features": looking.features,
     "audit": looking.audit,
     "corrupt": looking.corrupt,
@@ -68,12 +69,14 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "data": looking.data,
     "methods": learning.methods,
     "demo": learning.demo,
+    "doctor": helping.doctor,
 }
+_COMMANDS["completion"] = helping.completion_of(_COMMANDS)
 
 
 def _overview() -> str:
     lines = [f"robustda {__version__}: domain adaptation when the source data are noisy", ""]
-    lines += [f"  robustda {name:<9} {command.__doc__}" for name, command in _COMMANDS.items()]
+    lines += [f"  robustda {name:<10} {command.__doc__}" for name, command in _COMMANDS.items()]
     return "\n".join([*lines, "", "robustda COMMAND --help shows the options of a command."])
 
 

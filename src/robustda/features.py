@@ -25,7 +25,7 @@ __all__ = ["extract_features"]
 def extract_features(
     domain: Domain,
     *,
-    backbone: str = "auto",
+    backbone: str | torch.nn.Module = "auto",
     weights: str = "auto",
     image_size: int = 0,
     batch_size: int = 64,

@@ -26,6 +26,7 @@ __all__ = [
     "bottleneck",
     "create_backbone",
     "head",
+    "load_weights",
     "reverse_gradient",
 ]
 
@@ -46,6 +47,8 @@ class Classifier(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """The representation that both classifiers see."""
+        if torch.compiler.is_compiling() and not self.backbone.low_precision:
+            return cast(Tensor, self.bottleneck(self.backbone(x).float()))  # an export is to hold no idle autocast
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.backbone.low_precision):
             features = self.backbone(x)
         return cast(Tensor, self.bottleneck(features.float()))
@@ -265,7 +268,7 @@ def create_backbone(name: str, input_shape: Sequence[int], weights: str = "hub")
         if weights not in ("hub", "random"):
             if not Path(weights).is_file():
                 raise ConfigError(f"there is no weights file {weights}: give --weights FILE.safetensors or random")
-            _load_weights(backbone, Path(weights))
+            load_weights(backbone, Path(weights))
             backbone.pretrained = True
         return backbone
     if name in ("identity", "mlp"):
@@ -299,7 +302,7 @@ def _from_file(name: str, path: Path, changed: int, size: int) -> Backbone:
     # What is overwritten anyway must not move the random numbers on: a copy would not.
     with torch.random.fork_rng(devices=[]):
         backbone = _image_backbone(name, "random")
-    _load_weights(backbone, path)
+    load_weights(backbone, path)
     backbone.pretrained = True
     return backbone
 
@@ -311,7 +314,8 @@ def _move_strides_to_first_convolution(backbone: nn.Module) -> None:
             first.stride, second.stride = second.stride, (1, 1)
 
 
-def _load_weights(backbone: nn.Module, path: Path) -> None:
+def load_weights(backbone: nn.Module, path: Path) -> None:
+    """Fill a backbone with the weights of a safetensors file."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -319,7 +323,7 @@ def _load_weights(backbone: nn.Module, path: Path) -> None:
         state = load_file(path)
     except SafetensorError as error:
         raise ConfigError(f"{path} is not a safetensors file ({error}): convert the weights first") from error
-    module = backbone.model if isinstance(backbone, TimmBackbone) else backbone
+    module = cast(nn.Module, getattr(backbone, "model", backbone))
     state = {key: value.float() if value.is_floating_point() else value for key, value in state.items()}
     try:
         missing, _ = module.load_state_dict(state, strict=False)

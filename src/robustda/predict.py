@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from robustda.backbones import given_again
 from robustda.data.batches import Inputs
 from robustda.data.domain import Domain
 from robustda.data.inputs import rows_not_finite
 from robustda.data.views import at_size, view
 from robustda.engine import Runtime, place
-from robustda.errors import DataError, RunError
+from robustda.errors import ConfigError, DataError, RunError
+from robustda.exported import Exported, is_export
 from robustda.methods import create_method
 from robustda.methods.base import Method, forward_all
 from robustda.run import load_tensors
@@ -23,40 +25,75 @@ from robustda.run import load_tensors
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["load", "predict_proba", "predict_table", "prediction_table"]
+__all__ = ["describe", "load", "predict_proba", "predict_table", "prediction_table", "rebuild"]
 
 
-def load(path: str | os.PathLike[str], *, device: str = "auto") -> Method:
-    """The fitted method that a run folder holds. Reads JSON and safetensors only: nothing in it is executed."""
+def load(path: str | os.PathLike[str], *, device: str = "auto", backbone: torch.nn.Module | None = None) -> Method:
+    """The fitted method that a run folder holds. Reads JSON and safetensors only: nothing in it is executed.
+
+    A run whose backbone was a module of your own needs that module again; its weights are those of the run.
+    """
     path = Path(path)
     place_at = Runtime(device=device).torch_device()
+    if is_export(path):
+        raise RunError(f"{path} is an export, not a run: robustda.exported.load_export reads it")
     if not (path / "model.json").is_file():
         raise RunError(f"{path} holds no finished run: give the --out folder of a fit that has ended")
     try:
         about = json.loads((path / "model.json").read_text())
-        method = create_method(about["method"], **about["params"])
-        network = method.network(tuple(about["example_shape"]), len(about["classes"]), pretrained=False)
-        network.load_state_dict(load_tensors(path / "model.safetensors", about["digest"]))
-        method.classes_ = np.asarray(about["classes"])
-        method.image_size_, method.example_shape_ = int(about["image_size"]), tuple(about["example_shape"])
-        method.features_ = tuple(about["features"])
+        try:
+            about["params"]["backbone"] = given_again(about["params"].get("backbone", "auto"), backbone)
+        except ConfigError as error:
+            raise RunError(f"{path}: {error}") from error
+        method = rebuild(about, load_tensors(path / "model.safetensors", about["digest"]))
         method.summary_ = json.loads((path / "summary.json").read_text())
         _load_tables(method, path)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        if isinstance(error, RunError):
+            raise
         reason = " ".join(str(error).split())
         raise RunError(f"the model in {path} cannot be read ({reason}): delete the folder and fit again") from error
-    place(network, place_at)
+    place(method.network_, place_at)
+    return method
+
+
+def describe(method: Method) -> dict[str, Any]:
+    """What `rebuild` needs beside the weights."""
+    recipe = getattr(method.network_.backbone, "recipe", None)
+    return {
+        "method": method.name,
+        "params": method.record(),
+        **({} if recipe is None else {"backbone_recipe": recipe}),
+        "classes": method.classes_.tolist(),
+        "example_shape": method.example_shape_,
+        "image_size": method.image_size_,
+        "features": method.features_,
+    }
+
+
+def rebuild(about: dict[str, Any], weights: dict[str, torch.Tensor]) -> Method:
+    """A fitted method from its description and the weights of its network."""
+    method = create_method(about["method"], **about["params"])
+    if "backbone_recipe" in about:
+        method.backbone_recipe_ = about["backbone_recipe"]
+    network = method.network(tuple(about["example_shape"]), len(about["classes"]), pretrained=False)
+    network.load_state_dict(weights)
+    method.classes_ = np.asarray(about["classes"])
+    method.image_size_, method.example_shape_ = int(about["image_size"]), tuple(about["example_shape"])
+    method.features_ = tuple(about["features"])
     method.network_ = network.eval()
     return method
 
 
-def predict_proba(method: Method, x: Domain | np.ndarray | str | os.PathLike[str]) -> np.ndarray:
+def predict_proba(method: Method | Exported, x: Domain | np.ndarray | str | os.PathLike[str]) -> np.ndarray:
     """Probabilities for the examples of `x`; see `Method.predict_proba`. An unreadable image is an error."""
     domain = x if isinstance(x, Domain) else _read(x)
     return _predict(method, domain, strict=True)[1]
 
 
-def predict_table(method: Method, domain: Domain, *, probabilities: bool = False, **decoding: Any) -> pd.DataFrame:
+def predict_table(
+    method: Method | Exported, domain: Domain, *, probabilities: bool = False, **decoding: Any
+) -> pd.DataFrame:
     """The predictions as a table: id, prediction, its probability, the label if there is one, all probabilities."""
     domain, found = _predict(method, domain, **decoding)
     table = prediction_table(domain, method.classes_, found)
@@ -66,22 +103,23 @@ def predict_table(method: Method, domain: Domain, *, probabilities: bool = False
     return table
 
 
-def _predict(method: Method, domain: Domain, **decoding: Any) -> tuple[Domain, np.ndarray]:
+def _predict(method: Method | Exported, domain: Domain, **decoding: Any) -> tuple[Domain, np.ndarray]:
     """The domain as it was read, without unreadable images, and its probabilities."""
-    network = method.network_
     if domain.kind != ("images" if method.image_size_ else "vectors"):
         raise DataError(f"the model was trained on {'images' if method.image_size_ else 'vectors'}, not {domain.kind}")
-    device = next(network.parameters()).device
     if domain.kind == "images":
         domain = at_size(domain, method.image_size_, **decoding)
     else:
         domain = _with_features_of(method, domain)
-    inputs = Inputs(domain, device, crop=view(method.image_size_)[1])
+    if isinstance(method, Exported):
+        return domain, method.run(np.asarray(domain.x))
+    network = method.network_
+    inputs = Inputs(domain, next(network.parameters()).device, crop=view(method.image_size_)[1])
     network.eval()
     return domain, torch.softmax(forward_all(network, inputs), dim=1).cpu().numpy()
 
 
-def _with_features_of(method: Method, domain: Domain) -> Domain:
+def _with_features_of(method: Method | Exported, domain: Domain) -> Domain:
     """The vectors with the features that the model was trained on, in that order."""
     if method.features_ and domain.features:
         domain = domain.select_features(method.features_)

@@ -50,7 +50,7 @@ class StageStore:
         if self._folder is None or stage not in method.shared_stages:
             return None
         later = method.shared_stages[stage]
-        settings = {name: value for name, value in method.params().items() if name not in later}
+        settings = {name: value for name, value in method.record().items() if name not in later}
         about = {"robustda": __version__, "method": method.name, "stage": stage, "params": settings, "data": source}
         return hashlib.blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=10).hexdigest()
 

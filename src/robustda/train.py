@@ -22,7 +22,7 @@ from robustda.engine import Runtime, Stepper, place
 from robustda.errors import RunError
 from robustda.health import Health, remedy
 from robustda.methods.base import Method, Phase, Task, forward_all
-from robustda.predict import load, prediction_table
+from robustda.predict import describe, load, prediction_table
 from robustda.profile import Profile
 from robustda.progress import Bar
 from robustda.run import Metrics, RunFolder, save_tensors, write_whole
@@ -67,13 +67,14 @@ def fit(
     else:
         method.image_size_ = 0
     method.classes_, method.features_ = source.classes, source.features
-    config = {"method": method.name, "params": method.params(), "data": _fingerprint(source, target)}
+    config = {"method": method.name, "params": method.record(), "data": _fingerprint(source, target)}
     if runtime.select != "last":
         config["select"] = runtime.select
     folder = None if out is None else RunFolder(out, config)
     try:
         if folder is not None and folder.done:
-            _take_over(method, load(folder.path, device=runtime.device))
+            own = method.backbone if isinstance(method.backbone, torch.nn.Module) else None
+            _take_over(method, load(folder.path, device=runtime.device, backbone=own))
             return
         if folder is not None and decided is not None:
             write_whole(folder.path / "decisions.csv", decided.content)
@@ -147,7 +148,9 @@ class _Run:
                 else:
                     with self.profile.section("build the network"):
                         phase = self._build(builders[number])
-                    stepper = Stepper(phase, self.task, self.method, capture=self.runtime.capture, profile=self.profile)
+                    # What checkpointing does with the state of the random numbers cannot be recorded.
+                    capture = self.runtime.capture and not self.method.checkpointing
+                    stepper = Stepper(phase, self.task, self.method, capture=capture, profile=self.profile)
                     start = step if number == first else 0
                     if start:
                         _restore(tensors, phase, stepper)
@@ -340,16 +343,7 @@ class _Run:
         digest = save_tensors(folder.path / "model.safetensors", method.network_.state_dict())
         folder.write_json(
             "model.json",
-            {
-                "robustda": __version__,
-                "method": method.name,
-                "params": method.params(),
-                "classes": method.classes_.tolist(),
-                "example_shape": method.example_shape_,
-                "image_size": method.image_size_,
-                "features": method.features_,
-                "digest": digest,
-            },
+            {"robustda": __version__, **describe(method), "digest": digest},
         )
         table = prediction_table(self.target, method.classes_, probabilities)
         folder.write_csv("predictions.csv", list(table.columns), table.itertuples(index=False))

@@ -36,7 +36,9 @@ def fit(arguments: list[str]) -> int:
     parser = make_parser("fit", fit.__doc__)
     parser.add_argument("--config", action="config", help="a YAML file with any of these options")
     parser.add_argument("--method", type=str, default=name, help=f"one of {', '.join(method_names())}")
-    parser.add_argument("--source", type=str, required=True, help="labelled data: folder, .csv, .parquet or .npz")
+    parser.add_argument(
+        "--source", type=str, required=True, help="labelled data: folder, table, list, .tar, .npz or address"
+    )
     parser.add_argument("--target", type=str, required=True, help="unlabelled data of the same kind")
     parser.add_argument("--out", type=str, required=True, help="run folder; a stopped run in it is resumed")
     decisions = "what was decided about source examples: the decisions.csv of an audit page"
@@ -73,12 +75,13 @@ def fit(arguments: list[str]) -> int:
 
 
 def predict(arguments: list[str]) -> int:
-    """Predict with the model of a run folder."""
+    """Predict with the model of a run folder or an export."""
+    from robustda.exported import is_export, load_export
     from robustda.predict import load, predict_table
 
     parser = make_parser("predict", predict.__doc__)
-    parser.add_argument("run", type=str, help="the --out folder of a fit")
-    parser.add_argument("data", type=str, help="what to predict: folder, .csv, .parquet or .npz")
+    parser.add_argument("run", type=str, help="the --out folder of a fit or of an export")
+    parser.add_argument("data", type=str, help="what to predict: folder, table, list, .tar, .npz or address")
     parser.add_argument("--out", type=str, required=True, help="where to write: .csv or .parquet")
     add_switch(parser, "probabilities", False, "a column for each class")
     add_columns(parser)
@@ -88,7 +91,7 @@ def predict(arguments: list[str]) -> int:
     out = Path(chosen.out)
     if out.suffix not in (".csv", ".parquet"):
         raise ConfigError(f"cannot tell the format of {out}: end the name with .csv or .parquet")
-    method = load(chosen.run, device=chosen.device)
+    method = (load_export if is_export(chosen.run) else load)(chosen.run, device=chosen.device)
     columns = {name: chosen[name] for name in COLUMNS}
     domain = read(chosen.data, labels="auto", **columns)
     table = predict_table(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ __all__ = [
     "check_writable",
     "early",
     "make_parser",
+    "parser_of",
     "read",
     "write_domain",
     "write_table",
@@ -43,8 +45,34 @@ def make_parser(name: str, description: str | None) -> ArgumentParser:
             known = [action.dest for action in self._actions]
             raise ConfigError(one_line(message, name, known))
 
+        def parse_args(self, *arguments: Any, **more: Any) -> Any:
+            if _LOOKING.get():
+                raise _Made(self)
+            return super().parse_args(*arguments, **more)
+
     # Without abbreviations, since `_early` would not see --meth, nor --var and the preset that it names.
     return Parser(prog=f"robustda {name}", description=description, exit_on_error=True, allow_abbrev=False)
+
+
+def parser_of(command: Callable[[list[str]], int], arguments: list[str]) -> ArgumentParser:
+    """The parser that a command makes of its options, without running the command."""
+    looking = _LOOKING.set(True)
+    try:
+        command(arguments)
+    except _Made as made:
+        return made.parser
+    finally:
+        _LOOKING.reset(looking)
+    raise TypeError(f"{command.__name__} parses no arguments")
+
+
+class _Made(Exception):
+    def __init__(self, parser: ArgumentParser) -> None:
+        super().__init__()
+        self.parser = parser
+
+
+_LOOKING: ContextVar[bool] = ContextVar("looking", default=False)
 
 
 def add_switch(parser: ArgumentParser, name: str, default: bool, help: str) -> None:

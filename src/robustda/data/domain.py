@@ -94,7 +94,7 @@ class Domain:
         features: Sequence[str] | None = None,
         root: str | Path | None = None,
     ) -> Domain:
-        """From CSV, TSV, Parquet or a DataFrame: a column of image paths, or else the numeric columns.
+        """From CSV, TSV, Parquet, JSON lines or a DataFrame: a column of image paths, or else the numeric columns.
 
         The path column is the one given, or one called path, file, filename or image; paths are relative to
         the table's folder or to `root`. The ids are the column given, or one called id, else the paths or
@@ -114,6 +114,44 @@ class Domain:
         return cls._build(read_npz(Path(path), labels), str(path))
 
     @classmethod
+    def from_dataset(
+        cls,
+        dataset: Any,
+        *,
+        labels: Labels = "auto",
+        x: str | None = None,
+        label: str | None = None,
+        name: str = "",
+        cache_dir: str | None = None,
+    ) -> Domain:
+        """From torchvision's ImageFolder, any map-style torch Dataset, or a Hugging Face data set.
+
+        An example is an image (PIL, tensor, array, bytes or path) or a vector, with a label or without: a pair, or a
+        mapping whose keys `x` and `label` name. Each is read once, as the data set's transform leaves it; of an
+        ImageFolder the files are taken, and the transform is not. Codes become names where the data set has them.
+        """
+        from robustda.data.sources import read_dataset
+
+        parts = read_dataset(dataset, labels, x=x, label=label, cache_dir=cache_dir)
+        if isinstance(parts.x, ImageFiles) and parts.ids is None:
+            parts = parts._replace(ids=np.arange(len(parts.x)))
+        return cls._build(parts, name or type(dataset).__name__)
+
+    @classmethod
+    def from_shards(cls, pattern: str, *, labels: Labels = "auto", label: str = "label") -> Domain:
+        """From WebDataset shards: one .tar, or several by shard-{000..011}.tar or shards/*.tar."""
+        from robustda.data.shards import read_shards
+
+        return cls._build(read_shards(pattern, labels, label=label), pattern)
+
+    @classmethod
+    def from_list(cls, path: str | Path, *, labels: Labels = "auto") -> Domain:
+        """From a text file of image paths, one a line, each with its label behind it or without."""
+        from robustda.data.sources import read_list
+
+        return cls._build(read_list(Path(path), labels), str(path))
+
+    @classmethod
     def read(
         cls,
         path: str | Path,
@@ -123,10 +161,23 @@ class Domain:
         path_column: str | None = None,
         id_column: str | None = None,
     ) -> Domain:
-        """From whatever lies there: a folder of images, a .csv, .tsv or .parquet table, or an .npz file."""
+        """From whatever lies there: a folder of images, a .csv, .tsv, .parquet or .jsonl table, a .txt list of images,
+        .tar shards, an .npz file, a Hugging Face data set that was saved, or any of these at an address like s3://.
+        """
+        from robustda.data.remote import fetch, is_remote
+        from robustda.data.shards import SHARD_ENDINGS
+        from robustda.data.sources import is_saved_dataset, read_saved_dataset
         from robustda.data.tables import TABLE_ENDINGS
 
         name = str(path).lower()
+        if is_remote(path):
+            here = fetch(str(path), path_column=path_column)
+            columns = {"label": label, "path_column": path_column, "id_column": id_column}
+            return replace(cls.read(here, labels=labels, **columns), name=str(path))  # type: ignore[arg-type]
+        if name.endswith(SHARD_ENDINGS):
+            return cls.from_shards(str(path), labels=labels, label=label)
+        if is_saved_dataset(Path(path)):
+            return cls._build(read_saved_dataset(Path(path), labels, label), str(path))
         if Path(path).is_dir():
             return cls.from_folder(path, labels=labels)
         if not Path(path).exists():
@@ -135,8 +186,11 @@ class Domain:
             return cls.from_table(path, labels=labels, label=label, path=path_column, id=id_column)
         if name.endswith(".npz"):
             return cls.from_npz(path, labels=labels)
+        if name.endswith(".txt"):
+            return cls.from_list(path, labels=labels)
         raise DataError(
-            f"cannot tell what {path} is: give a folder of images, a .csv, .tsv or .parquet table, or an .npz"
+            f"cannot tell what {path} is: give a folder of images, a .csv, .tsv, .parquet or .jsonl table, "
+            "a .txt list, .tar shards, or an .npz"
         )
 
     def __len__(self) -> int:

@@ -32,6 +32,7 @@ __all__ = [
     "image_extensions",
     "longer_side",
     "read_image",
+    "to_rgb",
 ]
 
 Pixels = npt.NDArray[np.uint8]
@@ -182,14 +183,15 @@ def _open_rgb(path: str | Path) -> Image.Image:
 
     try:
         with Image.open(path) as image:
-            return _to_rgb(image)
+            return to_rgb(image)
     except MemoryError:
         raise
     except Exception as error:  # damaged files make Pillow's decoders fail in every way there is
         raise DataError(f"{path}: {_reason(error)}") from error
 
 
-def _to_rgb(image: Image.Image) -> Image.Image:
+def to_rgb(image: Image.Image) -> Image.Image:
+    """An image of any mode as RGB: upright, transparency over white."""
     from PIL import Image, ImageOps
 
     image.load()

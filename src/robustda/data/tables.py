@@ -1,4 +1,4 @@
-"""Reading a table, CSV, TSV, Parquet or a DataFrame, into the parts of a Domain."""
+"""Reading a table, CSV, TSV, Parquet, JSON lines or a DataFrame, into the parts of a Domain."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from robustda.errors import DataError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TABLE_ENDINGS", "read_table"]
+__all__ = ["TABLE_ENDINGS", "listed_paths", "read_table"]
 
-TABLE_ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq")
+_JSON_ENDINGS = (".jsonl", ".jsonl.gz", ".ndjson")
+TABLE_ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq", *_JSON_ENDINGS)
 PATH_COLUMNS = ("path", "file", "filename", "image", "filepath", "file_path", "file_name", "image_path")
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-NaN", "-nan", "NULL", "null", "None", "<NA>")
 
@@ -72,6 +73,14 @@ def read_table(
     return Parts(x, names, ids, features=kept)
 
 
+def listed_paths(table: Path, path: str | None = None) -> list[str]:
+    """The image paths that a table lists, as they stand there; none if it is one of features."""
+    frame = _read_file(table, "label", [path, *PATH_COLUMNS])
+    frame = frame.set_axis([str(column) for column in frame.columns], axis=1)
+    column = path if path in frame.columns else _find(PATH_COLUMNS, frame)
+    return [] if column is None else _paths(frame[column], str(table))
+
+
 def _read_file(path: Path, label: str, special: Iterable[str | None]) -> pd.DataFrame:
     import pandas as pd
 
@@ -80,10 +89,27 @@ def _read_file(path: Path, label: str, special: Iterable[str | None]) -> pd.Data
     try:
         if path.name.lower().endswith((".parquet", ".pq")):
             return pd.read_parquet(path)
+        if path.name.lower().endswith(_JSON_ENDINGS):
+            return _read_json_lines(path)
         return _read_csv(path, label, special)
     except (OSError, ValueError, NotImplementedError, pd.errors.ParserWarning) as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{path} cannot be read as a table ({reason}): mend it, or save it again") from error
+
+
+def _read_json_lines(path: Path) -> pd.DataFrame:
+    """One object a line. Read here, since pandas takes texts for dates and numbers where columns have certain names."""
+    import gzip
+    import json
+
+    import pandas as pd
+
+    opened = gzip.open if path.name.lower().endswith(".gz") else open
+    with opened(path, "rt", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file if line.strip()]
+    if not all(isinstance(row, dict) for row in rows):
+        raise ValueError("not every line is an object")
+    return pd.DataFrame(rows)
 
 
 def _read_csv(path: Path, label: str, special: Iterable[str | None]) -> pd.DataFrame:

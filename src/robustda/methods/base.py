@@ -19,6 +19,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from robustda.backbones import (
+    ModuleBackbone,
+    describe_module,
+    hugging_face_backbone,
+    layers,
+    set_checkpointing,
+)
 from robustda.errors import ConfigError, RobustDAWarning, RunError
 from robustda.nets import Backbone, Classifier, Identity, Pixels, create_backbone
 
@@ -156,6 +163,8 @@ class Fitted:
     """The shape of one example as the network sees it."""
     profile_: list[tuple[str, float, float, int]]
     """Where the time went: section, seconds, share, calls; empty unless asked for by ``profile=True``."""
+    backbone_recipe_: dict[str, Any]
+    """What builds a Hugging Face backbone again without the hub (absent for others)."""
     features_: tuple[str, ...]
     """The names of the features, where the data came from a table; later tables are matched by them."""
 
@@ -166,16 +175,21 @@ class Method(Fitted):
 
     Parameters
     ----------
-    backbone: representation ψ: identity or mlp for vectors, small_cnn, resnet50_v1 or any timm name for images; auto
-        takes identity for vectors, small_cnn for images of up to 64 pixels, resnet50 above.
-    weights: where the backbone's weights come from: hub (timm's), random, or a safetensors file; auto is hub for a
-        timm backbone, random for the small ones.
+    backbone: representation ψ: identity or mlp for vectors, small_cnn, resnet50_v1, any timm name, or hf: and the name
+        or folder of a Hugging Face vision model for images; in Python any nn.Module. auto takes identity for vectors,
+        small_cnn for images of up to 64 pixels, resnet50 above.
+    weights: where the backbone's weights come from: hub (as published), random, or a safetensors file; auto is hub for
+        a timm or Hugging Face backbone, random for the small ones. A module comes with its own: random says that they
+        have learned nothing yet.
     width: width of the bottleneck and the heads (W).
     dropout: dropout in the bottleneck and the heads.
     steps: number of training steps (N_max).
     batch_size: source examples in a step; as many target examples join them.
     learning_rate: of the new layers (η); a pretrained backbone learns at `backbone_rate` times this.
     backbone_rate: the learning rate of a pretrained backbone, as a share of the others'.
+    layer_decay: each layer of the backbone learns at this share of the rate of the layer above it.
+    checkpointing: recompute the backbone's activations in the backward pass, which saves memory and costs a third of
+        the time; batch norm then sees every batch twice.
     decay: the learning rate falls as (1 + decay·i)^−.75 with the iteration i; 0 keeps it constant.
     momentum: Nesterov momentum.
     weight_decay: L2 penalty.
@@ -194,7 +208,7 @@ class Method(Fitted):
     """Phases that do not see the target and leave all they found in the task's memory, each with the options that its
     outcome does not depend on: runs that differ in nothing else may share it (see `robustda.stages`)."""
 
-    backbone: str = "auto"
+    backbone: str | nn.Module = "auto"
     weights: str = "auto"
     width: int = 1024
     dropout: float = 0.5
@@ -202,6 +216,8 @@ class Method(Fitted):
     batch_size: int = 32
     learning_rate: float = 0.004
     backbone_rate: float = 0.1
+    layer_decay: float = 1.0
+    checkpointing: bool = False
     decay: float = 0.0002
     momentum: float = 0.9
     weight_decay: float = 5e-4
@@ -214,6 +230,7 @@ class Method(Fitted):
         check_at_least(self, width=1, steps=1, batch_size=2, image_size=0, seed=0)
         check_at_least(self, learning_rate=0, backbone_rate=0, decay=0, weight_decay=0)
         check_share(self, "dropout", "momentum", below_one=True)
+        check_share(self, "layer_decay")
 
     # What a method defines.
 
@@ -257,9 +274,30 @@ class Method(Fitted):
         """The hyper-parameters, by name."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
+    def record(self) -> dict[str, Any]:
+        """The hyper-parameters as a run folder keeps them: of a backbone that is a module, a description."""
+        given = self.backbone
+        return self.params() | ({"backbone": describe_module(given)} if isinstance(given, nn.Module) else {})
+
     def make_backbone(self, example_shape: tuple[int, ...], pretrained: bool = True) -> Backbone:
-        """ψ for inputs of this shape, by the settings."""
+        """ψ for inputs of this shape, by the settings; not `pretrained` where its weights will be loaded anyway."""
+        backbone = self._made_backbone(example_shape, pretrained)
+        if self.checkpointing and pretrained:
+            set_checkpointing(backbone, True)
+        return backbone
+
+    def _made_backbone(self, example_shape: tuple[int, ...], pretrained: bool) -> Backbone:
         name = self.backbone
+        if isinstance(name, nn.Module):
+            given = ModuleBackbone(name, example_shape)
+            given.pretrained = self.weights != "random"
+            return given
+        if name.startswith("hf:") and len(example_shape) == 3:
+            weights = "hub" if self.weights == "auto" else self.weights
+            recipe = getattr(self, "backbone_recipe_", None)
+            known = hugging_face_backbone(name, example_shape, weights if pretrained else "random", recipe)
+            known.pretrained = weights != "random"
+            return known
         if name == "auto":
             name = "identity" if len(example_shape) == 1 else "small_cnn" if example_shape[0] <= 64 else "resnet50"
         weights = self.weights
@@ -277,10 +315,14 @@ class Method(Fitted):
     def parameter_groups(self, network: nn.Module) -> list[dict[str, Any]]:
         """Parameters with their share of the learning rate: a pretrained backbone's is smaller."""
         backbone = getattr(network, "backbone", None)
-        slow = list(backbone.parameters()) if isinstance(backbone, Backbone) and backbone.pretrained else []
-        slow_ids = {id(parameter) for parameter in slow}
+        slow: list[list[nn.Parameter]] = []
+        if isinstance(backbone, Backbone) and (backbone.pretrained or self.layer_decay < 1):
+            slow = [list(backbone.parameters())] if self.layer_decay == 1 else layers(backbone)[::-1]
+        rate = self.backbone_rate if isinstance(backbone, Backbone) and backbone.pretrained else 1.0
+        slow_ids = {id(parameter) for layer in slow for parameter in layer}
         fast = [p for p in network.parameters() if id(p) not in slow_ids]
-        groups = [{"params": fast, "share": 1.0}, {"params": slow, "share": self.backbone_rate}]
+        groups: list[dict[str, Any]] = [{"params": fast, "share": 1.0}]
+        groups += [{"params": layer, "share": rate * self.layer_decay**depth} for depth, layer in enumerate(slow)]
         return [group for group in groups if group["params"]]
 
 

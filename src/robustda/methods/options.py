@@ -6,10 +6,13 @@ The command line, `robustda methods` and the docs show these, so a parameter is 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
+import operator
 import re
 from dataclasses import dataclass
-from typing import Any, get_type_hints
+from types import UnionType
+from typing import Any, get_args, get_type_hints
 
 __all__ = ["Option", "options"]
 
@@ -40,8 +43,16 @@ def options(kind: type, preset: str | None = None) -> list[Option]:
         for name in getattr(base, "__annotations__", {}):
             if name in fields and all(option.name != name for option in found):
                 default = changed.get(name, fields[name].default)
-                found.append(Option(name, hints[name], default, described.get(name, ""), base.__name__))
+                found.append(Option(name, _from_text(hints[name]), default, described.get(name, ""), base.__name__))
     return found
+
+
+def _from_text(hint: Any) -> Any:
+    """What of a type can be written down: a module is for Python alone."""
+    writable = [part for part in get_args(hint) if not hasattr(part, "state_dict")]
+    if not isinstance(hint, UnionType) or len(writable) == len(get_args(hint)):
+        return hint
+    return functools.reduce(operator.or_, writable)
 
 
 def _described(kind: type) -> dict[str, str]:

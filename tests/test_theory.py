@@ -48,10 +48,10 @@ def test_the_same_distribution_has_no_discrepancy():
 
 def test_a_shift_that_separates_the_domains_is_near_the_maximum():
     (x, y), (z, _) = cloud(0), cloud(1)
-    beside = 4 * np.ones((len(x), 1), dtype=np.float32)
+    beside = 6 * np.ones((len(x), 1), dtype=np.float32)
     found = measure_terms(np.hstack([x, beside]), y, np.hstack([z, -beside]))
     # An f' that calls the whole target one class differs from f on all but that class: on 3/4 here.
-    assert 0.65 < found.discrepancy.value <= 1
+    assert 0.6 < found.discrepancy.value <= 1
     assert found.divergence.value > 1.9
     low, high = found.discrepancy.interval
     assert low < found.discrepancy.value < high
@@ -186,7 +186,7 @@ def test_each_term_has_its_sentence():
     (x, y), (z, _) = cloud(0, 200), cloud(1, 160, shift=1.0)
     said = measure_terms(x, y, z, proxy=np.arange(200) % 5 > 0).sentences()
     assert set(said) == {"risk", "discrepancy", "proxy", "divergence", "bound"}
-    assert "take 50 % off" in said["bound"]
+    assert "take 50\N{NO-BREAK SPACE}% off" in said["bound"]
     assert all(sentence.endswith(".") for sentence in said.values())
 
 

@@ -136,14 +136,20 @@ def _about_target(found: Audit) -> list[str]:
             f"Source and target are easy to tell apart ({value}): expect a model of the source alone to lose accuracy "
             "there, and adapt it."
         )
+    away, there = moved.adapted, moved.plain
+    hoped = (
+        f"Without labels of the target, an adapted model should get about {percent(away.value)} of it right "
+        f"({_range(away.low, away.high)}), a plain one {percent(there.value)} ({_range(there.low, there.high)})."
+    )
     if not len(moved.missing):
-        return [apart, "Every class of the source seems to occur in the target."]
+        return [apart, hoped, "Every class of the source seems to occur in the target."]
     names = _names(found)
     shown = [names[k] for k in moved.missing[:6]] + (
         [f"{len(moved.missing) - 6} more"] if len(moved.missing) > 6 else []
     )
     return [
         apart,
+        hoped,
         f"The target seems to lack {joined(shown)}: aligning the domains would pull other examples into their place, "
         "so have a look, and consider leaving such classes out of the source.",
     ]

@@ -18,6 +18,7 @@ __all__ = ["Terms", "measure_terms"]
 
 Flags = npt.NDArray[np.bool_]
 
+_SPACE = "\N{NO-BREAK SPACE}"
 _MOST = 4_000  # examples of a domain that are measured: more change the third digit
 
 
@@ -63,7 +64,7 @@ class Terms:
             f"from the whole source on {_share(self.to_proxy)}.",
             "divergence": f"A straight line tells the domains apart with a proxy A-distance of "
             f"{self.divergence.value:.2f}: 0 is not at all, 2 is without a mistake.",
-            "bound": f"Four times the data would take {100 * less:.0f} % off what chance may hide from these figures; "
+            "bound": f"Four times the data would take {_percent(less)} off what chance may hide from these figures; "
             f"more of the {self.bound.best_to_grow} would help most.",
         }
 
@@ -137,6 +138,10 @@ def _mask(given: npt.ArrayLike | None, size: int, name: str) -> Flags:
 
 
 def _share(found: Measured) -> str:
-    """``12 % (10 to 14 %)``."""
+    """``12 % (10 to 14 %)``, with spaces that do not break."""
     low, high = found.interval
-    return f"{100 * found.value:.0f} % ({100 * low:.0f} to {100 * high:.0f} %)"
+    return f"{_percent(found.value)} ({100 * low:.0f}{_SPACE}to{_SPACE}{_percent(high)})"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f}{_SPACE}%"

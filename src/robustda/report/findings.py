@@ -73,6 +73,11 @@ class Audit:
         return self.evidence.issues
 
     @cached_property
+    def kept(self) -> npt.NDArray[np.bool_]:
+        """As many examples as can be kept with 95 % of their labels right, corrupted ones among them."""
+        return self.evidence.keep()
+
+    @cached_property
     def losses(self) -> npt.NDArray[np.float64]:
         """−log p of each given label, by others: what the mixture of losses sees. No more than −log .01."""
         own = self.evidence.pred_probs[np.arange(len(self.source)), self.evidence.labels]

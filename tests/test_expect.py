@@ -61,6 +61,12 @@ def test_voices_that_disagree_widen_the_interval():
     assert wide.high - wide.low > 1.5 * (narrow.high - narrow.low)
 
 
+def test_few_examples_prove_little():
+    few, many = (expected_accuracy(np.eye(3)[[0] * size], [[0] * size] * 2) for size in (4, 400))
+    assert few.value == many.value == 1
+    assert few.low < 0.75 < 0.9 < many.low
+
+
 def test_thresholded_confidence_has_a_say():
     # A model whose confidence falls on the target just as its accuracy does.
     rng = np.random.default_rng(0)

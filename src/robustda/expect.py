@@ -83,9 +83,12 @@ def expected_accuracy(
         voices.append(float((sure > threshold).mean()))
     elif source_probabilities is not None or source_labels is not None:
         raise ConfigError("probabilities on the source count with their labels only: give both, or neither")
-    value = float(np.mean(voices))
+    # Thresholded confidence can be off by far where the source says little about the target; the median is not.
+    value = float(np.median(voices))
     apart = 1 - float(np.mean([(one == other).mean() for one, other in combinations(others, 2)]))
-    width = 1.96 * float(np.sqrt(value * (1 - value) / len(own) + (_UNSEEN + _APART * apart) ** 2))
+    # Two right and two wrong are added, as Agresti and Coull do: four examples that are all right prove little.
+    size, share = len(own) + 4, (value * len(own) + 2) / (len(own) + 4)
+    width = 1.96 * float(np.sqrt(share * (1 - share) / size + (_UNSEEN + _APART * apart) ** 2))
     return Expected(value, max(0.0, min(value - width, *voices)), min(1.0, max(value + width, *voices)))
 
 

@@ -160,8 +160,9 @@ def _accuracy(adapted: Expected, plain: Expected) -> str:
         text = f"an adapted model should get about {said[0]} of it right, a plain one {said[1]}"
     else:
         text = f"a plain model should get about {said[1]} of it right; adapting promises no more on these features"
-    if adapted.high - adapted.low > _WIDE:
-        text += ": little more than a guess, as classifiers of different kinds disagree there"
+    best = max(adapted, plain)
+    if best.high - best.low > _WIDE:
+        text += ": little more than a guess, as there are few examples or classifiers disagree there"
     return f"Without labels of the target, {text}."
 
 

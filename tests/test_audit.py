@@ -180,6 +180,51 @@ def test_how_far_the_target_is(tmp_path: Path):
     assert "Every class of the source seems to occur in the target." in alike.headline
     written = json.loads((tmp_path / "audit.json").read_text())["target"]
     assert written["proxy_a_distance"] == pytest.approx(apart.transfer.distance, abs=1e-4)
+    assert alike.transfer.terms.discrepancy.value < 0.2 < apart.transfer.terms.discrepancy.value
+    assert written["terms"]["discrepancy"]["value"] == pytest.approx(apart.transfer.terms.discrepancy.value, abs=1e-4)
+    assert [row["times"] for row in written["terms"]["bound"]] == [1, 2, 4, 10]
+    assert set(written["terms"]["meaning"]) == {"risk", "discrepancy", "proxy", "divergence", "bound"}
+    assert written["terms"]["sample_sizes"]["proxy"] <= written["terms"]["sample_sizes"]["source"] == len(far.source)
+
+
+def test_the_accuracy_to_expect(tmp_path: Path):
+    made = make_pair(rate=0.2, shift=1.0, size=400, target_size=400)
+    found = audit(made.source, made.target, out=tmp_path)
+    model = robustda.ConcordClassifier().fit(made.source.x, made.source.labels, X_target=made.target.x)
+    value, low, high = found.transfer.adapted
+    assert low <= model.score(made.target.x, made.target.labels) <= high
+    assert high - low < 0.3
+    (said,) = (sentence for sentence in found.headline if sentence.startswith("Without labels of the target"))
+    best = max(found.transfer.adapted, found.transfer.plain)
+    assert f"should get about {100 * best.value:.0f}\N{NO-BREAK SPACE}% (" in said
+    assert "guess" not in said
+    written = json.loads((tmp_path / "audit.json").read_text())["target"]["expected_accuracy"]
+    assert written["adapted"]["value"] == pytest.approx(value, abs=1e-4)
+    assert written["plain"]["interval"] == pytest.approx(found.transfer.plain[1:], abs=1e-4)
+
+
+def test_a_guess_is_called_one():
+    rng = np.random.default_rng(0)
+    found = audit(make_pair(size=160).source, Domain.from_arrays(rng.normal(size=(200, 10)) * 3))
+    (said,) = (sentence for sentence in found.headline if sentence.startswith("Without labels of the target"))
+    assert said.endswith("little more than a guess, as there are few examples or classifiers disagree there.")
+
+
+def test_labels_of_the_target_are_not_looked_at():
+    made = make_pair(size=160)
+    mixed = made.target.with_labels(np.roll(made.target.y, 1))
+    first, second = (payload(audit(made.source, target))["transfer"] for target in (made.target, mixed))
+    assert first == second
+
+
+def test_losses_and_their_threshold():
+    source, wrong = clouds(rate=0.3)
+    found = audit(source)
+    shown = payload(found)["losses"]
+    assert sum(shown["right"]) + sum(shown["wrong"]) == len(source)
+    assert sum(shown["wrong"]) == found.issues.sum()
+    beyond = found.losses >= found.loss_threshold
+    assert wrong[beyond].mean() > 0.8 > 0.2 > wrong[~beyond].mean()
 
 
 def test_classes_that_the_target_lacks():

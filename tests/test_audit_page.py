@@ -101,6 +101,28 @@ def test_it_says_what_was_found(page: Any, source: Domain) -> None:
     assert text(page, "shown") == f"{len(found.suspects)} suspects"
 
 
+def test_it_says_what_to_expect_on_the_target(browser: Any, source: Domain, tmp_path: Path) -> None:
+    target = Domain.from_arrays(make_pair().target.x, name=HOSTILE)
+    found = audit(source, target, out=tmp_path).transfer
+    browser.get((tmp_path / "audit.html").as_uri())
+    assert browser.get_log("browser") == []
+    assert browser.execute_script("return window.hacked") is None
+    assert text(browser, "target") == HOSTILE
+    shown = [row.text for row in browser.find_elements(By.CSS_SELECTOR, "#accuracy tbody tr")]
+    assert [row.split()[:3] for row in shown] == [["Adapted", "to", "it"], ["Source", "alone", shown[1].split()[2]]]
+    assert f"{100 * found.adapted.value:.0f}\xa0%" in shown[0].replace(" %", "\xa0%")
+    terms = text(browser, "terms").replace("\xa0", " ")
+    for sentence in (found.terms.sentences()[name] for name in ("risk", "discrepancy", "proxy")):
+        assert sentence.replace("\xa0", " ") in terms
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#more tbody tr")) == 4
+    assert "50 %" in text(browser, "more").replace("\xa0", " ")
+    assert browser.find_elements(By.CSS_SELECTOR, "#losses rect.wrong")
+    for width in (1280, 390):
+        browser.set_window_size(width, 900)
+        assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
+    browser.set_window_size(1280, 900)
+
+
 def test_names_do_nothing_but_show(page: Any) -> None:
     assert page.execute_script("return window.hacked") is None
     assert page.find_elements(By.TAG_NAME, "img") == []

@@ -10,9 +10,11 @@ import numpy as np
 
 from robustda._version import __version__
 from robustda.errors import ConfigError
+from robustda.expect import Expected
 from robustda.noise.transition import NoiseEstimate
 from robustda.report.page import audit_page
 from robustda.run import write_whole
+from robustda.theory import Measured, Terms
 
 if TYPE_CHECKING:
     from robustda.report.findings import Audit
@@ -66,9 +68,13 @@ def summary(found: Audit) -> dict[str, Any]:
             "suspects": len(found.suspects),
             "labels": int(found.issues.sum()),
             "corrupted": int(found.corruption.corrupted.sum()),
+            "corrupted_that_look_right": int((found.corruption.corrupted & ~found.issues).sum()),
+            "kept_at_95_percent": int(found.kept.sum()),
+            "corrupted_kept_at_95_percent": int((found.kept & found.corruption.corrupted).sum()),
             "duplicates": int((found.duplicates.group >= 0).sum()),
             "clashing_duplicates": int(found.duplicates.conflict.sum()),
         },
+        "loss_threshold": _round(found.loss_threshold) if np.isfinite(found.loss_threshold) else None,
         "overlaps": [
             {"classes": [names[pair.first], names[pair.second]], "share": _round(pair.share)}
             for pair in found.overlaps[:50]
@@ -79,9 +85,41 @@ def summary(found: Audit) -> dict[str, Any]:
             "name": found.target_name,
             "proxy_a_distance": _round(found.transfer.distance),
             "interval": _round(found.transfer.interval),
+            "expected_accuracy": {
+                "plain": _expected(found.transfer.plain),
+                "adapted": _expected(found.transfer.adapted),
+            },
+            "terms": _terms(found.transfer.terms),
             "missing_classes": [names[k] for k in found.transfer.missing],
             "resembling": dict(zip(names, found.transfer.resembling.tolist(), strict=True)),
         }
+    return content
+
+
+def _expected(found: Expected) -> dict[str, Any]:
+    return {"value": _round(found.value), "interval": _round([found.low, found.high])}
+
+
+def _terms(terms: Terms) -> dict[str, Any]:
+    """The terms of the paper's bound, each with its interval; and its sample-size terms, now and with more data."""
+    names = ("error", "risk", "discrepancy", "to_proxy", "from_proxy", "divergence")
+    measured: dict[str, Measured] = {name: getattr(terms, name) for name in names}
+    content: dict[str, Any] = {
+        name: {"value": _round(one.value), "interval": _round(one.interval), "fitted": _round(one.fitted)}
+        for name, one in measured.items()
+    }
+    content["proxy_margin_discrepancy"] = _round(terms.proxy_total)
+    content["sample_sizes"] = dict(zip(("source", "proxy", "target"), terms.bound.sizes, strict=True))
+    content["rademacher"] = dict(zip(("source", "proxy", "target"), _round(terms.bound.complexities), strict=True))
+    content["bound"] = [
+        {
+            "times": times,
+            "complexity": _round(sum(terms.bound.grown(times).complexity_terms)),
+            "chance": _round(sum(terms.bound.grown(times).chance_terms)),
+        }
+        for times in (1, 2, 4, 10)
+    ]
+    content["meaning"] = terms.sentences()
     return content
 
 

@@ -26,6 +26,7 @@ from robustda.errors import DataError
 from robustda.noise.corruption import CorruptionScores, image_corruption, vector_corruption
 from robustda.noise.evidence import LabelEvidence, label_evidence
 from robustda.noise.issues import Duplicates, Overlap, find_duplicates, overlapping_classes
+from robustda.noise.mixture import loss_mixture
 from robustda.noise.transition import NoiseReport, estimate_noise
 from robustda.report.describe import DescribedBy, Features, described, features_by_id
 from robustda.report.transfer import Transfer, measure_transfer
@@ -70,6 +71,24 @@ class Audit:
     def issues(self) -> npt.NDArray[np.bool_]:
         """The labels that are more likely wrong than right."""
         return self.evidence.issues
+
+    @cached_property
+    def kept(self) -> npt.NDArray[np.bool_]:
+        """As many examples as can be kept with 95 % of their labels right, corrupted ones among them."""
+        return self.evidence.keep()
+
+    @cached_property
+    def losses(self) -> npt.NDArray[np.float64]:
+        """−log p of each given label, by others: what the mixture of losses sees. No more than −log .01."""
+        own = self.evidence.pred_probs[np.arange(len(self.source)), self.evidence.labels]
+        losses: npt.NDArray[np.float64] = -np.log(np.maximum(own, 0.01))
+        return losses
+
+    @cached_property
+    def loss_threshold(self) -> float:
+        """From this loss on, the mixture takes an example for one of the large losses; infinity if it takes none."""
+        large = self.losses[loss_mixture(self.losses).wrong > 0.5]
+        return float(large.min()) if len(large) else float("inf")
 
     @cached_property
     def suspects(self) -> Codes:
@@ -194,7 +213,8 @@ def audit(
             raise DataError(
                 f"the source has {x.shape[1]} features and the target {beside.shape[1]}: make both in the same way"
             )
-        transfer = measure_transfer(x, evidence.suggested, len(known.classes), beside, seed=seed)
+        trusted = {"trusted": ~evidence.issues, "proxy": ~corruption.corrupted}
+        transfer = measure_transfer(x, evidence.suggested, len(known.classes), beside, **trusted, seed=seed)
     found = Audit(
         source=known,
         evidence=evidence,

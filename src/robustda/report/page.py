@@ -22,6 +22,7 @@ from robustda._version import __version__
 if TYPE_CHECKING:
     from robustda.data.domain import Domain
     from robustda.report.findings import Audit
+    from robustda.theory import Terms
 
 __all__ = ["as_json", "audit_page", "payload"]
 
@@ -85,6 +86,7 @@ def payload(found: Audit) -> dict[str, Any]:
         ],
         "transition": _round(best.transition),
         "histogram": np.histogram(evidence.wrong, bins=_BINS, range=(0, 1))[0].tolist(),
+        "losses": _losses(found),
         "suspects": _suspects(found),
         "left_out": max(0, len(found.suspects) - _MOST),
         "transfer": None,
@@ -93,9 +95,34 @@ def payload(found: Audit) -> dict[str, Any]:
         content["transfer"] = {
             "target": found.target_name,
             "distance": _round([found.transfer.distance, *found.transfer.interval]),
+            "accuracy": [_round(list(found.transfer.adapted)), _round(list(found.transfer.plain))],
+            "terms": _terms(found.transfer.terms),
             "missing": found.transfer.missing.tolist(),
         }
     return content
+
+
+def _losses(found: Audit) -> dict[str, Any]:
+    """The losses in bins, of labels that look right and of those that look wrong, and the mixture's threshold."""
+    most = float(-np.log(0.01))
+    right, wrong = (
+        np.histogram(found.losses[some], bins=_BINS, range=(0, most))[0].tolist()
+        for some in (~found.issues, found.issues)
+    )
+    threshold = found.loss_threshold
+    return {"right": right, "wrong": wrong, "most": most, "threshold": threshold if np.isfinite(threshold) else None}
+
+
+def _terms(terms: Terms) -> dict[str, Any]:
+    """The measured terms in the order of the paper, with what they mean, and what more data would do."""
+    said = terms.sentences()
+    rows = [("risk", terms.error), ("discrepancy", terms.discrepancy), ("proxy", terms.from_proxy)]
+    more = [terms.bound.grown(times) for times in (1, 2, 4, 10)]
+    return {
+        "rows": [[name, *_round([one.value, *one.interval]), said[name]] for name, one in rows],
+        "bound": [_round([sum(grown.complexity_terms), sum(grown.chance_terms)]) for grown in more],
+        "sentence": said["bound"],
+    }
 
 
 def _suspects(found: Audit) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import numpy as np
 from robustda.data.labels import label_key
 
 if TYPE_CHECKING:
+    from robustda.expect import Expected
     from robustda.report.findings import Audit
 
 __all__ = ["headline", "percent"]
@@ -19,6 +20,7 @@ CLEAN = 0.05
 """Up to this rate the data look clean: the published labels of Office-31's amazon come to .04, other clean data to .02,
 and at so low a rate mistakes cannot be told from examples that are merely hard."""
 _APART = 0.05  # estimators further apart than this are not to be relied on
+_WIDE = 0.3  # an interval of so many points says little
 _SPACE = "\N{NO-BREAK SPACE}"
 _STRIKING = 0.15  # a class with so many wrong labels at least is named even if all others are clean
 
@@ -136,17 +138,32 @@ def _about_target(found: Audit) -> list[str]:
             f"Source and target are easy to tell apart ({value}): expect a model of the source alone to lose accuracy "
             "there, and adapt it."
         )
+    hoped = _accuracy(moved.adapted, moved.plain)
     if not len(moved.missing):
-        return [apart, "Every class of the source seems to occur in the target."]
+        return [apart, hoped, "Every class of the source seems to occur in the target."]
     names = _names(found)
     shown = [names[k] for k in moved.missing[:6]] + (
         [f"{len(moved.missing) - 6} more"] if len(moved.missing) > 6 else []
     )
     return [
         apart,
+        hoped,
         f"The target seems to lack {joined(shown)}: aligning the domains would pull other examples into their place, "
         "so have a look, and consider leaving such classes out of the source.",
     ]
+
+
+def _accuracy(adapted: Expected, plain: Expected) -> str:
+    """What to expect of a model on the target, and how far to rely on it."""
+    said = [f"{percent(one.value)} ({_range(one.low, one.high)})" for one in (adapted, plain)]
+    if adapted.value > plain.value:
+        text = f"an adapted model should get about {said[0]} of it right, a plain one {said[1]}"
+    else:
+        text = f"a plain model should get about {said[1]} of it right; adapting promises no more on these features"
+    best = max(adapted, plain)
+    if best.high - best.low > _WIDE:
+        text += ": little more than a guess, as there are few examples or classifiers disagree there"
+    return f"Without labels of the target, {text}."
 
 
 def joined(words: Sequence[str]) -> str:

@@ -85,6 +85,36 @@ function showHistogram() {
   byId('histogram').append(drawn);
 }
 
+// Losses of labels that look right, and on top of them those of labels that look wrong.
+function showLosses() {
+  const { right, wrong, most, threshold } = data.losses;
+  const width = 400, height = 132, base = 112, bins = right.length;
+  const highest = Math.max(1, ...right.map((n, i) => n + wrong[i]));
+  const beyond = threshold === null ? 0 : Math.min(threshold / most, 1);
+  byId('loss-note').textContent = 'All examples by the loss of their label, −log of its probability by others, cut at 1' + NBSP + '%. The paler ones look right, the stronger ones wrong, by all evidence together. '
+    + (threshold === null ? 'A mixture of two kinds finds no second hump.' : 'Beyond the line, a mixture of two kinds takes them for large losses: a cruder rule, that has only this to go by.');
+  const drawn = svg('svg', {
+    viewBox: `0 0 ${width} ${height}`, role: 'img',
+    'aria-label': threshold === null ? 'Losses, with no threshold.' : `Losses; the threshold of the mixture is ${threshold.toFixed(2)}.`,
+  });
+  right.forEach((n, i) => {
+    const all = n + wrong[i];
+    if (!all) return;
+    const tall = Math.max(1.5, 92 * Math.sqrt(all / highest));
+    const part = tall * wrong[i] / all;
+    const place = { x: i * width / bins + 0.75, width: width / bins - 1.5 };
+    const title = `${count(n)} look right and ${count(wrong[i])} wrong, from ${(i * most / bins).toFixed(2)} to ${((i + 1) * most / bins).toFixed(2)}`;
+    if (n) drawn.append(svg('rect', { ...place, y: base - tall + part, height: tall - part, class: 'right' }, svg('title', null, title)));
+    if (wrong[i]) drawn.append(svg('rect', { ...place, y: base - tall, height: part, class: 'wrong' }, svg('title', null, title)));
+  });
+  drawn.append(svg('line', { x1: 0, x2: width, y1: base + 0.5, y2: base + 0.5, class: 'axis-line' }));
+  if (threshold !== null) drawn.append(svg('line', { x1: beyond * width, x2: beyond * width, y1: 4, y2: base, class: 'threshold' }));
+  for (let loss = 0; loss < most; loss += 1) {
+    drawn.append(svg('text', { x: loss / most * width, y: base + 16, 'text-anchor': loss ? 'middle' : 'start', class: 'tick' }, String(loss)));
+  }
+  byId('losses').append(drawn);
+}
+
 const ESTIMATORS = {
   combined: 'Used here', confident: 'Confident joint', likelihood: 'Likelihood fit', anchor: 'Anchor points', mixture: 'Mixture of losses',
 };
@@ -100,12 +130,29 @@ function showEstimates() {
       el('td', { class: 'number' }, percent(rate), ' ', el('span', { class: 'range' }, between(low, high))))));
 }
 
+const TERMS = { risk: 'Mistakes at home', discrepancy: 'Discrepancy', proxy: 'Sound examples' };
+
+// A name, a dot with its interval, the figure; and below, what it means.
+function measure(title, [value, low, high], meaning) {
+  const head = el('tr', null,
+    el('th', { scope: 'row' }, title),
+    el('td', { class: 'chart' }, interval(value, low, high, 1, true)),
+    el('td', { class: 'number' }, percent(value), ' ', el('span', { class: 'range' }, between(low, high))));
+  return meaning ? [head, el('tr', { class: 'meaning' }, el('td', { colspan: 3 }, meaning))] : [head];
+}
+
 function showTransfer() {
   if (!data.transfer) return;
-  const [distance, low, high] = data.transfer.distance;
+  const { distance: [distance, low, high], accuracy: [adapted, plain], terms } = data.transfer;
   byId('transfer').hidden = false;
-  byId('transfer-note').append('How well a straight line tells the source from ', name(data.transfer.target), ': 0 not at all, 2 without a mistake (proxy A-distance).');
+  byId('target').textContent = data.transfer.target;
+  document.querySelector('#accuracy tbody').append(...measure('Adapted to it', adapted), ...measure('Source alone', plain));
   byId('gauge').append(interval(distance / 2, low / 2, high / 2, 1), el('span', null, `${distance.toFixed(2)} of 2`));
   const missing = data.transfer.missing.map((k) => data.names[k]);
   byId('missing').textContent = missing.length ? `Classes that seem to be missing there: ${missing.join(', ')}.` : 'No class seems to be missing there.';
+  document.querySelector('#terms tbody').append(...terms.rows.flatMap(([which, value, least, most, said]) => measure(TERMS[which] || which, [value, least, most], said)));
+  document.querySelector('#more tbody').append(...terms.bound.map(([complexity, chance], i) => el('tr', null,
+    el('th', { scope: 'row' }, ['as now', 'twice', '4 times', '10 times'][i]),
+    ...[chance.toFixed(2), complexity.toFixed(1), percent((chance + complexity) / (terms.bound[0][0] + terms.bound[0][1]))].map((text) => el('td', { class: 'number' }, text)))));
+  byId('more-note').textContent = `The terms of the paper’s bound on how far these figures may be off. As numbers they are larger than anything can be off, as such bounds are; how they fall is what counts. ${terms.sentence}`;
 }

@@ -22,6 +22,7 @@ document.body.classList.toggle('no-pictures', !data.suspects.picture.length);
 showHeadline();
 showClasses();
 showHistogram();
+showLosses();
 showEstimates();
 showTransfer();
 showMatrix();

@@ -23,7 +23,7 @@ from robustda.run import load_tensors
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["load", "predict_proba", "predict_table", "prediction_table"]
+__all__ = ["load", "predict_proba", "predict_table", "prediction_table", "with_features_of"]
 
 
 def load(path: str | os.PathLike[str], *, device: str = "auto") -> Method:
@@ -75,13 +75,13 @@ def _predict(method: Method, domain: Domain, **decoding: Any) -> tuple[Domain, n
     if domain.kind == "images":
         domain = at_size(domain, method.image_size_, **decoding)
     else:
-        domain = _with_features_of(method, domain)
+        domain = with_features_of(method, domain)
     inputs = Inputs(domain, device, crop=view(method.image_size_)[1])
     network.eval()
     return domain, torch.softmax(forward_all(network, inputs), dim=1).cpu().numpy()
 
 
-def _with_features_of(method: Method, domain: Domain) -> Domain:
+def with_features_of(method: Method, domain: Domain) -> Domain:
     """The vectors with the features that the model was trained on, in that order."""
     if method.features_ and domain.features:
         domain = domain.select_features(method.features_)

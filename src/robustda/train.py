@@ -179,7 +179,7 @@ class _Run:
                 if not (ended or evaluate or done % runtime.log_every == 0):
                     continue
                 with profile.section("wait for the device"):
-                    report = stepper.report()
+                    report = stepper.report() | _schedules(phase, step)
                 profile.entry(phase.name, done)
                 self.health.finite(phase, done, report)
                 if evaluate:
@@ -283,6 +283,8 @@ class _Run:
             "kept_share": float(method.trust_.mean()) if "trust" in memory else None,
             "target_accuracy": accuracy,
         }
+        if "trust" in memory:
+            method.summary_["class_noise_rates"] = memory["noise_rate"].tolist()
         if "select_step" in memory:
             method.summary_ |= {"selected_by": self.runtime.select, "selected_step": int(memory["select_step"])}
         if self.folder is not None:
@@ -350,6 +352,15 @@ def _restore(tensors: dict[str, Tensor], phase: Phase, stepper: Stepper) -> None
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _schedules(phase: Phase, step: int) -> dict[str, float]:
+    """The learning rate, and whatever else follows a schedule, as it was in this step."""
+    progress = torch.tensor(step / phase.steps)
+    return {
+        name: float(value(progress))
+        for name, value in {"learning_rate": phase.learning_rate, **phase.schedules}.items()
+    }
 
 
 def _score(predicted: np.ndarray, target: Domain) -> float:

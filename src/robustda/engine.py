@@ -25,6 +25,7 @@ from robustda.errors import ConfigError
 from robustda.methods.base import Batch, Method, Phase, Task
 from robustda.nets import Wide
 from robustda.profile import Profile
+from robustda.tracking import tracker_names
 
 __all__ = ["Runtime", "Stepper", "place"]
 
@@ -50,7 +51,9 @@ class Runtime:
     select: keep the network of the last step, or of the evaluation that a criterion without target labels likes best:
         im, snd, bnm or dev (see `robustda.select`). The first three are logged at every evaluation in any case.
     checkpoint_seconds: least time between two checkpoints, which are made at entries in the metrics.
-    tensorboard: write TensorBoard events into the run folder.
+    track: where the curves go beside metrics.csv: tensorboard (into the run folder), mlflow, wandb, several with commas
+        between them, or none.
+    tensorboard: false leaves TensorBoard out, whatever track says.
     progress: show progress bars (on a terminal).
     profile: write where the time went into the run folder: profile.csv, timeline.csv, and a trace of ten steps.
     """
@@ -63,6 +66,7 @@ class Runtime:
     eval_every: int = 500
     select: Literal["last", "im", "snd", "bnm", "dev"] = "last"
     checkpoint_seconds: float = 60.0
+    track: str | list[str] = "tensorboard"
     tensorboard: bool = True
     progress: bool = True
     profile: bool = False
@@ -73,6 +77,12 @@ class Runtime:
         for name in ("threads", "eval_every", "checkpoint_seconds"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}: give a number of at least 0")
+
+        tracker_names(self.track)
+
+    def trackers(self) -> list[str]:
+        """The trackers to use."""
+        return [name for name in tracker_names(self.track) if self.tensorboard or name != "tensorboard"]
 
     def torch_device(self) -> torch.device:
         """The device to use."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import time
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +27,7 @@ from robustda.progress import Bar
 from robustda.run import Metrics, RunFolder, save_tensors, write_whole
 from robustda.select import scores, validation_score
 from robustda.signals import StopRequest
+from robustda.tracking import About, Tracking
 
 __all__ = ["fit"]
 
@@ -116,6 +116,7 @@ class _Run:
                 device=self.device,
             )
         self.health = Health(method, self.task, source.classes, folder)
+        self.tracking = Tracking(runtime.trackers(), _about(method, source, target, folder))
         self.stop = StopRequest()
         self.started = time.monotonic()
         self.seconds_before = 0.0
@@ -131,8 +132,18 @@ class _Run:
         path = self.folder.path / "metrics.csv" if self.folder else None
         self.metrics = Metrics(path, note.get("metrics_rows", 0))
         with self.profile.section("log"):
-            self.board = _Board(self.folder, self.runtime, resumed=bool(checkpoint))
+            self.tracking.start(self.metrics.rows, resumed=bool(checkpoint))
+        try:
+            phase = self._phases(tensors, first, step)
+            with self.profile.section("conclude"):
+                self._conclude(phase)
+        except BaseException:
+            self.tracking.finish()
+            raise
+        self.tracking.finish(self.method.summary_)
 
+    def _phases(self, tensors: dict[str, Tensor], first: int, step: int) -> Phase:
+        """Train the phases from one on; the last one comes back."""
         builders = self.method.phases()
         for number in range(first, len(builders)):
             with self.profile.section("build the network"):
@@ -146,9 +157,7 @@ class _Run:
                 self._save(number + 1, 0, {})
                 if self.stop:
                     self.stop.obey()
-        self.board.close()
-        with self.profile.section("conclude"):
-            self._conclude(phase)
+        return phase
 
     def _build(self, build: Callable[[Task], Phase]) -> Phase:
         torch.manual_seed(derive_seed(self.method.seed, build.__name__, "weights"))
@@ -187,7 +196,7 @@ class _Run:
                         report |= self._evaluate(phase, done)
                 with profile.section("log"):
                     self.metrics.add(phase.name, done, report)
-                    self.board.add(phase.name, done, report)
+                    self.tracking.add(phase.name, done, report)
                 bar.update(done, report["loss"], report.get("target_accuracy"))
                 if not ended and time.monotonic() - self.last_checkpoint >= runtime.checkpoint_seconds:
                     self._keep(phase, stepper, number, done, check=last and not evaluate)
@@ -319,6 +328,13 @@ class _Run:
         folder.finish()
 
 
+def _about(method: Method, source: Domain, target: Domain, folder: RunFolder | None) -> About:
+    """What trackers are told about a run."""
+    settings = {"method": method.name, **method.params(), "source": source.name, "target": target.name}
+    path = None if folder is None else folder.path
+    return About(method.name if path is None else path.resolve().name, settings, path)
+
+
 def _aside(network: torch.nn.Module, hook: Callable[[], None]) -> None:
     """Call a hook between two steps, with the network in eval mode."""
     network.eval()
@@ -392,26 +408,3 @@ def _take_over(method: Method, finished: Method) -> None:
     for name, value in vars(finished).items():
         if name.endswith("_"):
             setattr(method, name, value)
-
-
-class _Board:
-    """TensorBoard curves, if there is a folder to write them to."""
-
-    def __init__(self, folder: RunFolder | None, runtime: Runtime, *, resumed: bool) -> None:
-        self._writer: Any = None
-        if folder is not None and runtime.tensorboard:
-            from torch.utils.tensorboard import SummaryWriter
-
-            path = folder.path / "tensorboard"
-            if not resumed:
-                shutil.rmtree(path, ignore_errors=True)
-            self._writer = SummaryWriter(str(path))
-
-    def add(self, phase: str, step: int, values: dict[str, float]) -> None:
-        if self._writer is not None:
-            for name, value in values.items():
-                self._writer.add_scalar(f"{phase}/{name}", value, step)
-
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from robustda._version import __version__
-from robustda.commands import benching, learning, looking, reporting
+from robustda.commands import benching, learning, looking, reporting, tuning
 from robustda.errors import ConfigError, RobustDAError, RobustDAWarning, RunStopped
 
 __all__ = ["main"]
@@ -61,9 +61,10 @@ def _run(given: list[str]) -> int:
 _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "fit": learning.fit,
     "predict": learning.predict,
-    "report": reporting.report,
     "features": looking.features,
     "audit": looking.audit,
+    "report": reporting.report,
+    "tune": tuning.tune,
     "corrupt": looking.corrupt,
     "bench": benching.bench,
     "data": looking.data,

@@ -96,6 +96,10 @@ class RunRecord:
 def read_run(path: str | os.PathLike[str], name: str = "") -> RunRecord:
     """Read a run folder; RunError where it is none."""
     path = Path(path)
+    if (path / "study.db").is_file():
+        raise RunError(
+            f"{path} is a study, not a run: give the folders of some of its trials, such as {path}/trials/000"
+        )
     if not (path / "config.json").is_file():
         raise RunError(f"{path} is no run folder: give the --out folder of a fit")
     try:

@@ -38,7 +38,7 @@ def draw_study(found: Study) -> list[Path]:
     for name, own in zip(names, axes[1:], strict=False):
         part = found.space[name]
         if isinstance(part, Range):
-            own.set_xscale("log" if part.log else "linear")
+            _scale(own, part)
             _points(own, ended[name].to_numpy(float), score, ended["trial"].to_numpy(int) == found.best)
         else:
             _by_value(own, part, ended[name].tolist(), score, ended["trial"].to_numpy(int) == found.best)
@@ -69,7 +69,23 @@ def _over_time(axes: Any, found: Study, number: np.ndarray, score: np.ndarray) -
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("trial")
     if len(score) or len(failed):
-        axes.legend(fontsize=8, frameon=False)
+        axes.legend(fontsize=8, frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncol=3, borderaxespad=0.2)
+
+
+def _scale(axes: Any, part: Range) -> None:
+    """The whole range, with ticks as one writes numbers."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    if not part.log:
+        aside = 0.04 * (part.high - part.low)
+        axes.set_xlim(part.low - aside, part.high + aside)
+        return
+    axes.set_xscale("log")
+    decades = np.log10(part.high / part.low)
+    axes.set_xlim(part.low / 10 ** (0.04 * decades), part.high * 10 ** (0.04 * decades))
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 1.5 else (1, 3) if decades < 3 else (1,)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def _points(axes: Any, x: np.ndarray, score: np.ndarray, best: np.ndarray) -> None:

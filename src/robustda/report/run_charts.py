@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from robustda.report.run_markup import Attributes, Markup, el, name
+from robustda.report.wording import percent
 
 __all__ = ["Line", "bar", "histogram", "line_chart", "matrix", "point_map"]
 
@@ -40,7 +41,7 @@ def line_chart(
     about: str,
     *,
     boundaries: Sequence[tuple[str, int]] = (),
-    form: Callable[[float], str] = lambda value: f"{value:g}",
+    form: Callable[[float], str] | None = None,
     whole: bool = False,
 ) -> Markup:
     """Curves over steps. `boundaries` are the phases with the step at which each ends; `about` is said aloud.
@@ -51,6 +52,7 @@ def line_chart(
     if not drawn:
         return el("p", {"class": "note"}, "Nothing was logged.")
     values, steps = np.concatenate([line.y for line in drawn]), np.concatenate([line.x for line in drawn])
+    form = form or (percent if whole else lambda value: f"{value:g}")
     ticks = _ticks(0, 1) if whole else _ticks(float(values.min()), float(values.max()))
     last = max(1.0, float(steps.max()))
 

@@ -147,7 +147,7 @@ def _chart_sections(runs: Sequence[RunRecord]) -> list[Markup]:
                 ends.append(f"{run.name} ends at {form_of(metric)(float(series['value'].iloc[-1]))}")
         if not lines:
             continue
-        chart = line_chart(lines, "; ".join(ends) + ".", form=form_of(metric), whole=metric in SHARES)
+        chart = line_chart(lines, "; ".join(ends) + ".", whole=metric in SHARES)
         sections.append(section(f"chart-{metric}", title, chart, note=note))
     return sections
 

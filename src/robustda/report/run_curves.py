@@ -103,8 +103,8 @@ def curve(run: RunRecord, metrics: Sequence[str], *, scaled: bool = False) -> li
     about = "; ".join(said) + "."
     ends = np.cumsum([steps for _, steps in run.phases]).tolist()
     boundaries = [] if one else [(phase, end) for (phase, _), end in zip(run.phases, ends, strict=True)]
-    form = (lambda _: "") if scaled else form_of(metrics[0])
     whole = scaled or set(metrics) <= SHARES
+    form = (lambda _: "") if scaled else None
     chart = line_chart(lines, about, boundaries=boundaries, form=form, whole=whole)
     head = ("Metric", "First", "Last", "Lowest", "Highest")
     numbers_table = table("Numbers of the chart", head, rows, numbers=(1, 2, 3, 4))

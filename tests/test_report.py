@@ -159,6 +159,18 @@ def test_the_game_is_judged_by_its_last_entries(rda: Path, dann: Path) -> None:
     assert other.metric == "discrepancy"
 
 
+@pytest.mark.parametrize("names", [[1, 2, 3, 10], [1.0, 2.5, 3.0, 10.0], ["1", "02", "True", "nan"]])
+def test_classes_of_any_kind_are_found_again(names: list[Any], tmp_path: Path) -> None:
+    pair = make_pair(size=80, target_size=60)
+    source, target = (Domain.from_arrays(domain.x, np.array(names)[domain.y]) for domain in pair[:2])
+    create_method("prototypes").fit(source, target, out=tmp_path, **QUICK)
+    run = read_run(tmp_path)
+    found = accuracy_of(run)
+    assert found is not None
+    assert found.counts.sum() == 60
+    assert found.final == pytest.approx(run.summary["target_accuracy"])
+
+
 # The page.
 
 

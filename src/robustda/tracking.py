@@ -44,6 +44,9 @@ class About:
 class Tracker(Protocol):
     """One place where curves go. Any of these may raise: it is not called again then."""
 
+    keeps: bool
+    """Whether what it was told before a restart is still there, and must not be told again."""
+
     def start(self, about: About, identity: str | None) -> str:
         """Begin a run, or take up the one called `identity`; returns what it is called."""
 
@@ -152,7 +155,7 @@ class WandB:
         self._run.finish(exit_code=0 if summary is not None else 1)
 
 
-TRACKERS: dict[str, tuple[Callable[[], Any], str]] = {
+TRACKERS: dict[str, tuple[Callable[[], Tracker], str]] = {
     "tensorboard": (TensorBoard, "tensorboard"),
     "mlflow": (MLflow, "mlflow"),
     "wandb": (WandB, "wandb"),
@@ -185,7 +188,7 @@ class _Post:
     """A tracker at work, and how many entries of the log it was given."""
 
     name: str
-    tracker: Any
+    tracker: Tracker
     given: int = 0
     identity: str | None = None
     works: bool = True

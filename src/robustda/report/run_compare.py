@@ -11,8 +11,8 @@ import numpy as np
 from robustda.report.run_charts import Line, bar, line_chart
 from robustda.report.run_curves import CURVES, SHARES, form_of
 from robustda.report.run_findings import best_of
-from robustda.report.run_markup import Markup, el, name, scrolling, table
-from robustda.report.run_page import assemble, facts, section, setting
+from robustda.report.run_markup import Markup, el, facts, name, scrolling, section, table
+from robustda.report.run_page import assemble, setting
 from robustda.report.run_read import RunRecord
 from robustda.report.wording import percent
 

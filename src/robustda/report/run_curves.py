@@ -8,7 +8,7 @@ import numpy as np
 
 from robustda.report.run_charts import Line, line_chart
 from robustda.report.run_findings import collapsed, game_of
-from robustda.report.run_markup import Markup, el, name, scrolling, table
+from robustda.report.run_markup import Markup, el, name, scrolling, section, table
 from robustda.report.run_read import RunRecord
 from robustda.report.wording import percent
 
@@ -45,8 +45,6 @@ _OTHERS = {*CURVES, *_GAME, "proxy_share", "kept_share"}
 
 def curve_sections(run: RunRecord) -> list[Markup]:
     """Losses, accuracy, label-free criteria, learning rate and β, each where it was logged."""
-    from robustda.report.run_page import section
-
     logged = list(dict.fromkeys(run.metrics["metric"]))
     losses = [metric for metric in logged if metric not in _OTHERS and not metric.startswith("select_")]
     found = []
@@ -67,8 +65,6 @@ def curve_sections(run: RunRecord) -> list[Markup]:
 
 def health_section(run: RunRecord) -> list[Markup]:
     """The health of the adversarial game, with a verdict in words."""
-    from robustda.report.run_page import section
-
     logged = [metric for metric in _GAME if (run.metrics["metric"] == metric).any()]
     if not logged:
         return []
@@ -104,8 +100,8 @@ def curve(run: RunRecord, metrics: Sequence[str], *, scaled: bool = False) -> li
     ends = np.cumsum([steps for _, steps in run.phases]).tolist()
     boundaries = [] if one else [(phase, end) for (phase, _), end in zip(run.phases, ends, strict=True)]
     whole = scaled or set(metrics) <= SHARES
-    form = (lambda _: "") if scaled else None
-    chart = line_chart(lines, about, boundaries=boundaries, form=form, whole=whole)
+    unmarked = (lambda _: "") if scaled else None
+    chart = line_chart(lines, about, boundaries=boundaries, form=unmarked, whole=whole)
     head = ("Metric", "First", "Last", "Lowest", "Highest")
     numbers_table = table("Numbers of the chart", head, rows, numbers=(1, 2, 3, 4))
     details = el(

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from robustda.data.labels import label_key
 from robustda.report.run_read import RunRecord
 
 __all__ = ["Accuracy", "Game", "Trust", "accuracy_of", "game_of", "trust_of"]
@@ -111,8 +110,7 @@ def trust_of(run: RunRecord) -> Trust | None:
     table = run.trust
     if table is None or table.empty:
         return None
-    places = {name: place for place, name in enumerate(run.classes)}
-    codes = np.array([places.get(label_key(name), -1) for name in table["given_label"]], dtype=np.int64)
+    codes = run.coded(table["given_label"])
     size, is_trusted = len(run.classes), table["weight"].to_numpy() > 0
     threshold = np.full(size, np.nan)
     threshold[codes] = table["threshold"].to_numpy()

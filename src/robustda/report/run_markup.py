@@ -10,7 +10,7 @@ import html
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["Attributes", "Markup", "el", "join", "name", "scrolling", "table"]
+__all__ = ["Attributes", "Markup", "el", "facts", "join", "name", "scrolling", "section", "table"]
 
 _EMPTY = {"circle", "line", "path", "rect"}
 _NO_TEXT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")  # what a page cannot hold
@@ -79,6 +79,31 @@ def scrolling(label: str, *children: str, tall: bool = False) -> Markup:
     """Something that may be wider than the screen, or tall: it scrolls by itself, by keyboard too."""
     kind = "scrolling tall" if tall else "scrolling"
     return el("div", {"class": kind, "tabindex": "0", "role": "region", "aria-label": label}, *children)
+
+
+def facts(kicker: str, about: str, headline: Sequence[str], known: Sequence[tuple[str, str]]) -> Markup:
+    """What stands at the top: the sentences, then a few numbers."""
+    return Markup(
+        el("p", {"class": "kicker"}, el("span", None, kicker), " ", name(about))
+        + el("h1", {"id": "headline"}, headline[0])
+        + el("ul", {"id": "sentences"}, *(el("li", None, text) for text in headline[1:]))
+        + el(
+            "dl",
+            {"id": "facts"},
+            *(el("div", None, el("dt", None, what), el("dd", None, value)) for what, value in known),
+        )
+    )
+
+
+def section(identity: str, title: str, *content: str, note: str = "", full: bool = False) -> Markup:
+    """A part of the page with its heading."""
+    return el(
+        "section",
+        {"aria-labelledby": identity, "class": "full" if full else None},
+        el("h2", {"id": identity}, title),
+        el("p", {"class": "note"}, note) if note else Markup(""),
+        *content,
+    )
 
 
 def _attribute(key: str, value: str | float | bool | None) -> str:

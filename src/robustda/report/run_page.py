@@ -17,11 +17,11 @@ from robustda.report.run_charts import LABELLED, bar, histogram, matrix, point_m
 from robustda.report.run_curves import curve_sections, health_section
 from robustda.report.run_findings import Accuracy, accuracy_of, trust_of
 from robustda.report.run_map import TargetMap
-from robustda.report.run_markup import Markup, el, name, scrolling, table
+from robustda.report.run_markup import Markup, el, facts, name, scrolling, section, table
 from robustda.report.run_read import RunRecord
 from robustda.report.wording import percent
 
-__all__ = ["assemble", "facts", "run_page", "section", "setting", "settings_table"]
+__all__ = ["assemble", "run_page", "setting", "settings_table"]
 
 
 _MANY = 16  # classes that a table shows at once
@@ -65,31 +65,6 @@ def assemble(title: str, header: Markup, sections: Sequence[Markup]) -> str:
     }
     # In one pass, so that a name in the data that looks like a mark is left alone.
     return re.sub(r"@@(\w+)@@", lambda mark: parts[mark[1]], _part("run.html"))
-
-
-def facts(kicker: str, about: str, headline: Sequence[str], known: Sequence[tuple[str, str]]) -> Markup:
-    """What stands at the top: the sentences, then a few numbers."""
-    return Markup(
-        el("p", {"class": "kicker"}, el("span", None, kicker), " ", name(about))
-        + el("h1", {"id": "headline"}, headline[0])
-        + el("ul", {"id": "sentences"}, *(el("li", None, text) for text in headline[1:]))
-        + el(
-            "dl",
-            {"id": "facts"},
-            *(el("div", None, el("dt", None, what), el("dd", None, value)) for what, value in known),
-        )
-    )
-
-
-def section(identity: str, title: str, *content: str, note: str = "", full: bool = False) -> Markup:
-    """A part of the page with its heading."""
-    return el(
-        "section",
-        {"aria-labelledby": identity, "class": "full" if full else None},
-        el("h2", {"id": identity}, title),
-        el("p", {"class": "note"}, note) if note else Markup(""),
-        *content,
-    )
 
 
 def settings_table(run: RunRecord) -> Markup:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -89,8 +89,13 @@ class RunRecord:
         """A column of predictions.csv as codes into the classes, −1 where it is empty; None where there is none."""
         if self.predictions is None or column not in self.predictions:
             return None
-        places = {name: place for place, name in enumerate(self.classes)}
-        return np.array([places.get(label_key(name), -1) for name in self.predictions[column]], dtype=np.int64)
+        return self.coded(self.predictions[column])
+
+    def coded(self, names: Iterable[str]) -> np.ndarray:
+        """Class names, as a table has them, as codes into the classes; −1 for what is none."""
+        places = {str(name): place for place, name in enumerate(self.data["classes"])}  # 1.0 is written so
+        places |= {name: place for place, name in enumerate(self.classes)}
+        return np.array([places.get(label_key(name), -1) for name in names], dtype=np.int64)
 
 
 def read_run(path: str | os.PathLike[str], name: str = "") -> RunRecord:

@@ -264,7 +264,7 @@ def test_a_collapsed_run_is_called_so(rda: Path, tmp_path: Path) -> None:
 # Several runs.
 
 
-def test_comparing_runs(rda: Path, dann: Path, unlabelled: Path) -> None:
+def test_comparing_runs(rda: Path, dann: Path, unlabelled: Path, tmp_path: Path) -> None:
     found = robustda.report(rda, dann)
     scores = {path.name: json.loads((path / "summary.json").read_text())["target_accuracy"] for path in (rda, dann)}
     best = max(scores, key=lambda name: scores[name])
@@ -280,7 +280,13 @@ def test_comparing_runs(rda: Path, dann: Path, unlabelled: Path) -> None:
     assert changed["epochs"] == [3, None]
     assert "width" not in changed
     assert all(f"{100 * score:.1f}" in found.html for score in scores.values())
-    assert "nobody knows" in robustda.report(dann, unlabelled).headline[0]
+    assert "only dann has an accuracy" in robustda.report(dann, unlabelled).headline[0]
+    other = shutil.copytree(unlabelled, tmp_path / "100% other")
+    assert "nobody knows" in robustda.report(other, unlabelled).headline[0]
+    config = json.loads((other / "config.json").read_text())
+    config["data"]["target"] = "elsewhere"
+    (other / "config.json").write_text(json.dumps(config))
+    assert "different targets" in robustda.report(other, dann).headline[0]
 
 
 def test_runs_that_differ_in_the_seed_only_are_averaged(pair: tuple[Domain, Domain], tmp_path: Path) -> None:

@@ -32,16 +32,18 @@ def compared(runs: Sequence[RunRecord]) -> list[str]:
     elif len(scored) > 1:
         scored.sort(key=lambda pair: -pair[0])
         (first, best), (second, next_best) = scored[:2]
-        ahead = f"{100 * (first - second):.1f} points ahead of {next_best.name} ({second:.1%})"
+        ahead = f"{100 * (first - second):.1f} points ahead of {next_best.name} ({_exact(second)})"
         if first == second:
             ahead = f"level with {next_best.name}"
-        said.append(f"{best.name} is best on {best.target_name}: {first:.1%} right, {ahead}.".replace("%", " %"))
+        said.append(f"{best.name} is best on {best.target_name}: {_exact(first)} right, {ahead}.")
         wide = (first - second) * np.sqrt(best.data["target_examples"]) < 2 * np.sqrt(first * (1 - first))
         if wide and first > second:
             said.append(
                 "With so few examples in the target that lead may be chance: repeat both with other seeds before you "
                 "rely on it."
             )
+    elif scored:
+        said.append(f"Of these {len(runs)} runs only {scored[0][1].name} has an accuracy: {_exact(scored[0][0])}.")
     else:
         said.append(f"{len(runs)} runs are compared; without labels in the target nobody knows which is best.")
     if not same_data and len(targets) == 1:

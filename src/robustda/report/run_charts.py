@@ -93,7 +93,8 @@ def histogram(values: np.ndarray, trusted: np.ndarray, thresholds: np.ndarray, a
     bins = np.linspace(0, max(top, float(thresholds.max())), 41)
     shown = np.clip(values, 0, bins[-1])
     kept, left = np.histogram(shown[trusted], bins)[0], np.histogram(shown[~trusted], bins)[0]
-    scale = (_BASE - _TOP - 26) / max(1, int((kept + left).max()))
+    total = np.maximum(1, kept + left)
+    scale = (_BASE - _TOP - 26) / math.sqrt(total.max()) / np.sqrt(total)  # of one example; a bar is as a square root
     wide = (WIDTH - 8) / 40
 
     def across(loss: float) -> float:
@@ -103,7 +104,7 @@ def histogram(values: np.ndarray, trusted: np.ndarray, thresholds: np.ndarray, a
     for place in range(40):
         base = float(_BASE)
         for count, kind in ((int(kept[place]), "right"), (int(left[place]), "wrong")):
-            tall = round(count * scale, 1)
+            tall = round(float(count * scale[place]), 1)
             if count:
                 what = "trusted" if kind == "right" else "not trusted"
                 title = f"{count:,} {what}, mean loss {bins[place]:.2g} to {bins[place + 1]:.2g}"

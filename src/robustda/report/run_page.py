@@ -163,7 +163,7 @@ def _trust_sections(run: RunRecord) -> list[Markup]:
     ]
     head = ("Given label", "", "Trusted", "Noise rate", "Threshold")
     listed = _by_class("Source examples trusted, the fewest first", head, rows, numbers=(2, 3, 4), optional=(4,))
-    whence = "estimated from the data" if run.params.get("noise_rate") == "auto" else "as given"
+    whence = "estimated from the data" if run.params.get("noise_rate", "auto") == "auto" else "as given"
     note = f"What the curriculum trusted. The noise rate is {whence}"
     note += "." if rates is not None else "; this run did not record it by class."
     kept, all_ = int(found.is_trusted.sum()), len(found.is_trusted)
@@ -172,6 +172,9 @@ def _trust_sections(run: RunRecord) -> list[Markup]:
         f"Histogram of the mean losses of {all_:,} source examples: {kept:,} trusted with small losses, "
         f"{all_ - kept:,} not; thresholds of the classes from {low:.2g} to {high:.2g}."
     )
+    reach = "Each class has a threshold of its own: the band shows how far they reach, the line their middle."
+    if low == high:
+        reach = "One threshold holds for all."
     drawn = histogram(found.mean_loss, found.is_trusted, found.threshold[np.isfinite(found.threshold)], about)
     return [
         section("trust", "What was trusted", listed, note=note),
@@ -179,8 +182,7 @@ def _trust_sections(run: RunRecord) -> list[Markup]:
             "losses-by-trust",
             "Mean losses of the source",
             drawn,
-            note="Each source example by its mean loss over the curriculum. Each class has its own threshold: the "
-            "band shows from where to where they reach, the line their middle.",
+            note=f"Each source example by its mean loss. {reach} Heights are square roots, so that few are still seen.",
         ),
     ]
 

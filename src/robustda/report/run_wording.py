@@ -113,7 +113,7 @@ def _about_trust(run: RunRecord) -> list[str]:
         return []
     share = found.is_trusted.mean()
     said = f"{percent(share)} of the {len(found.is_trusted):,} source examples were trusted"
-    given = run.params.get("noise_rate")
+    given = run.params.get("noise_rate", "auto")
     if rate is not None:
         how = "about {} of their labels look wrong" if given == "auto" else "{} of their labels were said to be wrong"
         said += f"; {how.format(percent(rate))}"

@@ -132,6 +132,9 @@ class WandB:
 
         identity = identity or uuid.uuid4().hex[:12]
         offline = os.environ.get("WANDB_MODE", "") in ("offline", "dryrun")
+        # W&B names its folders by the second, and writes over what a part of this run from the same second has left.
+        while about.folder and list((about.folder / "wandb").glob(f"*-{time.strftime('%Y%m%d_%H%M%S')}-{identity}")):
+            time.sleep(0.05)
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "robustda"),
             name=about.name,

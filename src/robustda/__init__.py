@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from robustda.noise.corrupt import corrupt
     from robustda.predict import load
     from robustda.report.findings import audit
+    from robustda.report.run_report import report
 
 _HOMES = {
     "Concord": "robustda.methods",
@@ -55,6 +56,7 @@ _HOMES = {
     "corrupt": "robustda.noise.corrupt",
     "create_method": "robustda.methods",
     "load": "robustda.predict",
+    "report": "robustda.report.run_report",
 }
 
 __all__ = [
@@ -84,6 +86,7 @@ __all__ = [
     "corrupt",
     "create_method",
     "load",
+    "report",
 ]
 
 

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from robustda._version import __version__
-from robustda.commands import benching, exporting, helping, learning, looking
+from robustda.commands import benching, exporting, helping, learning, looking, reporting, tuning
 from robustda.errors import ConfigError, RobustDAError, RobustDAWarning, RunStopped
 
 __all__ = ["main"]
@@ -64,6 +64,8 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "export": exporting.export,
     "features": looking.features,
     "audit": looking.audit,
+    "report": reporting.report,
+    "tune": tuning.tune,
     "corrupt": looking.corrupt,
     "bench": benching.bench,
     "data": looking.data,

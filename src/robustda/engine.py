@@ -25,6 +25,7 @@ from robustda.errors import ConfigError
 from robustda.methods.base import Batch, Method, Phase, Task
 from robustda.nets import Wide
 from robustda.profile import Profile
+from robustda.tracking import tracker_names
 
 __all__ = ["Runtime", "Stepper", "place"]
 
@@ -53,7 +54,9 @@ class Runtime:
         im, snd, bnm or dev (see `robustda.select`). The first three are logged at every evaluation in any case.
     checkpoint_seconds: least time between two checkpoints, which are made at entries in the metrics.
     stages: a folder of stages that runs share: a curriculum for the same source and settings is done once in it.
-    tensorboard: write TensorBoard events into the run folder.
+    track: where the curves go beside metrics.csv: tensorboard (into the run folder), mlflow, wandb, several with commas
+        between them, or none.
+    tensorboard: false leaves TensorBoard out, whatever track says.
     progress: show progress bars (on a terminal).
     profile: write where the time went into the run folder: profile.csv, timeline.csv, and a trace of ten steps.
     """
@@ -68,6 +71,7 @@ class Runtime:
     select: Literal["last", "im", "snd", "bnm", "dev"] = "last"
     checkpoint_seconds: float = 60.0
     stages: str | None = None
+    track: str | list[str] = "tensorboard"
     tensorboard: bool = True
     progress: bool = True
     profile: bool = False
@@ -78,6 +82,12 @@ class Runtime:
         for name in ("threads", "eval_every", "checkpoint_seconds"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}: give a number of at least 0")
+
+        tracker_names(self.track)
+
+    def trackers(self) -> list[str]:
+        """The trackers to use."""
+        return [name for name in tracker_names(self.track) if self.tensorboard or name != "tensorboard"]
 
     def torch_device(self) -> torch.device:
         """The device to use."""

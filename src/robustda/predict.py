@@ -25,7 +25,7 @@ from robustda.run import load_tensors
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["describe", "load", "predict_proba", "predict_table", "prediction_table", "rebuild"]
+__all__ = ["describe", "load", "predict_proba", "predict_table", "prediction_table", "rebuild", "with_features_of"]
 
 
 def load(path: str | os.PathLike[str], *, device: str = "auto", backbone: torch.nn.Module | None = None) -> Method:
@@ -110,7 +110,7 @@ def _predict(method: Method | Exported, domain: Domain, **decoding: Any) -> tupl
     if domain.kind == "images":
         domain = at_size(domain, method.image_size_, **decoding)
     else:
-        domain = _with_features_of(method, domain)
+        domain = with_features_of(method, domain)
     if isinstance(method, Exported):
         return domain, method.run(np.asarray(domain.x))
     network = method.network_
@@ -119,7 +119,7 @@ def _predict(method: Method | Exported, domain: Domain, **decoding: Any) -> tupl
     return domain, torch.softmax(forward_all(network, inputs), dim=1).cpu().numpy()
 
 
-def _with_features_of(method: Method | Exported, domain: Domain) -> Domain:
+def with_features_of(method: Method | Exported, domain: Domain) -> Domain:
     """The vectors with the features that the model was trained on, in that order."""
     if method.features_ and domain.features:
         domain = domain.select_features(method.features_)

@@ -6,6 +6,7 @@ checkpoints/       to resume from; the last two are kept      trust.csv         
 model.safetensors, model.json   the model that predicts       predictions.csv    the target's classes
 curves.safetensors   each source example's loss in each epoch, if asked for
 decisions.csv      what a person decided about source examples, if that was given
+tracking.json      the run's names at MLflow and W&B, and what they were told, if they are used
 summary.json       the outcome in a few numbers               done               written last of all
 """
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import time
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +28,7 @@ from robustda.run import Metrics, RunFolder, save_tensors, write_whole
 from robustda.select import scores, validation_score
 from robustda.signals import StopRequest
 from robustda.stages import Stage, StageStore
+from robustda.tracking import About, Tracking
 
 __all__ = ["fit"]
 
@@ -119,6 +119,7 @@ class _Run:
                 device=self.device,
             )
         self.health = Health(method, self.task, source.classes, folder)
+        self.tracking = Tracking(runtime.trackers(), _about(method, source, target, folder))
         self.stop = StopRequest()
         self.stages = StageStore(runtime.stages)
         self.started = time.monotonic()
@@ -135,8 +136,18 @@ class _Run:
         path = self.folder.path / "metrics.csv" if self.folder else None
         self.metrics = Metrics(path, note.get("metrics_rows", 0))
         with self.profile.section("log"):
-            self.board = _Board(self.folder, self.runtime, resumed=bool(checkpoint))
+            self.tracking.start(self.metrics.rows, resumed=bool(checkpoint))
+        try:
+            phase = self._phases(tensors, first, step)
+            with self.profile.section("conclude"):
+                self._conclude(phase)
+        except BaseException:
+            self.tracking.finish()
+            raise
+        self.tracking.finish(self.method.summary_)
 
+    def _phases(self, tensors: dict[str, Tensor], first: int, step: int) -> Phase:
+        """Train the phases from one on; the last one comes back."""
         builders = self.method.phases()
         for number in range(first, len(builders)):
             last = number == len(builders) - 1
@@ -161,9 +172,7 @@ class _Run:
                 self._save(number + 1, 0, {})
                 if self.stop:
                     self.stop.obey()
-        self.board.close()
-        with self.profile.section("conclude"):
-            self._conclude(phase)
+        return phase
 
     def _source_digest(self) -> dict[str, Any]:
         """What a stage that does not see the target knows of the data; with a person's decisions it is its own."""
@@ -176,7 +185,7 @@ class _Run:
         self.seconds_before += stage.seconds
         for step, values in stage.entries:
             self.metrics.add(name, step, values)
-            self.board.add(name, step, values)
+            self.tracking.add(name, step, values)
 
     def _stage(self, name: str) -> Stage:
         entries: dict[int, dict[str, float]] = {}
@@ -215,7 +224,7 @@ class _Run:
                 if not (ended or evaluate or done % runtime.log_every == 0):
                     continue
                 with profile.section("wait for the device"):
-                    report = stepper.report()
+                    report = stepper.report() | _schedules(phase, step)
                 profile.entry(phase.name, done)
                 self.health.finite(phase, done, report)
                 if evaluate:
@@ -223,7 +232,7 @@ class _Run:
                         report |= self._evaluate(phase, done)
                 with profile.section("log"):
                     self.metrics.add(phase.name, done, report)
-                    self.board.add(phase.name, done, report)
+                    self.tracking.add(phase.name, done, report)
                 bar.update(done, report["loss"], report.get("target_accuracy"))
                 if not ended and time.monotonic() - self.last_checkpoint >= runtime.checkpoint_seconds:
                     self._keep(phase, stepper, number, done, check=last and not evaluate)
@@ -320,6 +329,8 @@ class _Run:
             "target_accuracy": accuracy,
             "placement": self._placement(),
         }
+        if "trust" in memory:
+            method.summary_["class_noise_rates"] = memory["noise_rate"].tolist()
         if "select_step" in memory:
             method.summary_ |= {"selected_by": self.runtime.select, "selected_step": int(memory["select_step"])}
         if self.folder is not None:
@@ -349,6 +360,13 @@ class _Run:
         folder.write_csv("predictions.csv", list(table.columns), table.itertuples(index=False))
         folder.write_json("summary.json", method.summary_)
         folder.finish()
+
+
+def _about(method: Method, source: Domain, target: Domain, folder: RunFolder | None) -> About:
+    """What trackers are told about a run."""
+    settings = {"method": method.name, **method.params(), "source": source.name, "target": target.name}
+    path = None if folder is None else folder.path
+    return About(method.name if path is None else path.resolve().name, settings, path)
 
 
 def _aside(network: torch.nn.Module, hook: Callable[[], None]) -> None:
@@ -386,6 +404,15 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
+def _schedules(phase: Phase, step: int) -> dict[str, float]:
+    """The learning rate, and whatever else follows a schedule, as it was in this step."""
+    progress = torch.tensor(step / phase.steps)
+    return {
+        name: float(value(progress))
+        for name, value in {"learning_rate": phase.learning_rate, **phase.schedules}.items()
+    }
+
+
 def _score(predicted: np.ndarray, target: Domain) -> float:
     assert target.y is not None
     known = target.y >= 0
@@ -414,26 +441,3 @@ def _take_over(method: Method, finished: Method) -> None:
     for name, value in vars(finished).items():
         if name.endswith("_"):
             setattr(method, name, value)
-
-
-class _Board:
-    """TensorBoard curves, if there is a folder to write them to."""
-
-    def __init__(self, folder: RunFolder | None, runtime: Runtime, *, resumed: bool) -> None:
-        self._writer: Any = None
-        if folder is not None and runtime.tensorboard:
-            from torch.utils.tensorboard import SummaryWriter
-
-            path = folder.path / "tensorboard"
-            if not resumed:
-                shutil.rmtree(path, ignore_errors=True)
-            self._writer = SummaryWriter(str(path))
-
-    def add(self, phase: str, step: int, values: dict[str, float]) -> None:
-        if self._writer is not None:
-            for name, value in values.items():
-                self._writer.add_scalar(f"{phase}/{name}", value, step)
-
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()

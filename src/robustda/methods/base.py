@@ -140,6 +140,8 @@ class Phase:
     after_epoch: Callable[[], None] | None = None
     end: Callable[[], None] | None = None
     stateful: dict[str, Stateful] = field(default_factory=dict)
+    schedules: dict[str, Schedule] = field(default_factory=dict)
+    """What else changes with the progress, beside the learning rate: logged with it."""
 
 
 class Fitted:

@@ -78,7 +78,7 @@ class DANN(DomainAdversarialMethod):
             }
             return met.report(terms)
 
-        return Phase("adapt", network, loss, self.steps, self.rate(self.steps))
+        return Phase("adapt", network, loss, self.steps, self.rate(self.steps), schedules={"reversal": reversal})
 
 
 class DomainAdversarial(Classifier):

@@ -78,7 +78,7 @@ class MDD(AdversarialMethod):
             )
             return play.report(terms)
 
-        return Phase("adapt", network, loss, self.steps, self.rate(self.steps))
+        return Phase("adapt", network, loss, self.steps, self.rate(self.steps), schedules={"reversal": reversal})
 
 
 @dataclass(frozen=True)

@@ -229,7 +229,8 @@ class RDA(AdversarialMethod):
             return report | {"kept_share": trusted.mean()} if online else report
 
         rows = None if self.del_ocl or online else self.trusted_rows(task)
-        return Phase("adapt", network, loss, self.steps, self.rate(self.steps), rows=rows)
+        schedules = {"reversal": reversal}
+        return Phase("adapt", network, loss, self.steps, self.rate(self.steps), rows=rows, schedules=schedules)
 
     def trusted_rows(self, task: Task) -> Tensor:
         """The rows that stage 2 draws from, each as often as it stands here."""

@@ -87,4 +87,4 @@ class TCL(DomainAdversarialMethod):
             }
             return met.report(terms) | {"kept_share": weights.mean()}
 
-        return Phase("adapt", network, loss, self.steps, self.rate(self.steps))
+        return Phase("adapt", network, loss, self.steps, self.rate(self.steps), schedules={"reversal": reversal})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from robustda.engine import Runtime, place
 from robustda.errors import DataError, RunError
 from robustda.methods import create_method
 from robustda.methods.base import Method, forward_all
+from robustda.reading import read_object
 from robustda.run import load_tensors
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ def load(path: str | os.PathLike[str], *, device: str = "auto") -> Method:
     if not (path / "model.json").is_file():
         raise RunError(f"{path} holds no finished run: give the --out folder of a fit that has ended")
     try:
-        about = json.loads((path / "model.json").read_text())
+        about = read_object(path / "model.json")
         method = create_method(about["method"], **about["params"])
         network = method.network(tuple(about["example_shape"]), len(about["classes"]), pretrained=False)
         network.load_state_dict(load_tensors(path / "model.safetensors", about["digest"]))
         method.classes_ = np.asarray(about["classes"])
         method.image_size_, method.example_shape_ = int(about["image_size"]), tuple(about["example_shape"])
         method.features_ = tuple(about["features"])
-        method.summary_ = json.loads((path / "summary.json").read_text())
+        method.summary_ = read_object(path / "summary.json")
         _load_tables(method, path)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         reason = " ".join(str(error).split())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from robustda._version import __version__
 from robustda.data.batches import Inputs, derive_seed
+from robustda.data.cache import content_digest
 from robustda.data.domain import Domain, check_pair
 from robustda.data.views import at_size, natural_size, view
 from robustda.decisions import read_decisions
@@ -74,15 +76,15 @@ def fit(
         if folder is not None and folder.done:
             _take_over(method, load(folder.path, device=runtime.device))
             return
-        if folder is not None and decided is not None:
-            write_whole(folder.path / "decisions.csv", decided.content)
         run = _Run(method, source, target, runtime, folder, profile)
         if decided is not None:
             confirmed = np.isin(source.ids, list(decided.confirmed))
             run.task.confirmed = torch.as_tensor(confirmed, device=run.device)
-        with runtime.limits(), run.stop.listening():
+        with runtime.limits(), run.stop.listening(), _trouble(method, folder):
+            if folder is not None and decided is not None:
+                write_whole(folder.path / "decisions.csv", decided.content)
             run.go()
-        profile.write(folder)
+            profile.write(folder)
         method.profile_ = profile.table() if runtime.profile else []
         if run.stop:  # asked to while the outcome was being written: whoever called is not to go on with other work
             run.stop.obey()
@@ -129,7 +131,7 @@ class _Run:
         self.seconds_before = note.get("seconds", 0.0)
         self.task.memory = {name: t.to(self.device) for name, t in _under("memory/", tensors).items()}
         path = self.folder.path / "metrics.csv" if self.folder else None
-        self.metrics = Metrics(path, note.get("metrics_rows", 0))
+        self.metrics = Metrics(path, note.get("metrics_rows", 0), note.get("metrics_digest"))
         with self.profile.section("log"):
             self.board = _Board(self.folder, self.runtime, resumed=bool(checkpoint))
 
@@ -246,6 +248,7 @@ class _Run:
             "phase_number": number,
             "step": step,
             "metrics_rows": len(self.metrics.rows),
+            "metrics_digest": self.metrics.digest,
             "seconds": seconds,
         }
         with self.profile.section("checkpoint"):
@@ -359,13 +362,12 @@ def _score(predicted: np.ndarray, target: Domain) -> float:
 
 
 def _fingerprint(source: Domain, target: Domain) -> dict[str, Any]:
-    """Enough of the data to notice on a restart that they have changed: ids, labels, and a sample of the inputs."""
+    """Of all the data, to notice on a restart that they have changed: ids, labels, and every input."""
     digest = hashlib.blake2b(digest_size=16)
     for domain in (source, target):
         digest.update("\0".join(domain.ids).encode())
         digest.update(b"" if domain.y is None else domain.y.tobytes())
-        rows = np.unique(np.linspace(0, len(domain) - 1, 200).astype(int))
-        digest.update(np.ascontiguousarray(np.asarray(domain.x)[rows]).tobytes())
+        digest.update(content_digest(np.asanyarray(domain.x)))
     return {
         "source": source.name,
         "target": target.name,
@@ -375,6 +377,22 @@ def _fingerprint(source: Domain, target: Domain) -> dict[str, Any]:
         "classes": source.classes.tolist(),
         "digest": digest.hexdigest(),
     }
+
+
+@contextlib.contextmanager
+def _trouble(method: Method, folder: RunFolder | None) -> Iterator[None]:
+    """One line for what a machine runs out of: room on the disk, memory."""
+    try:
+        with folder.disk_trouble() if folder else contextlib.nullcontext():
+            yield
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "not enough memory" not in str(error):
+            raise
+        where = "; the same command then goes on where it stood" if folder and folder.newest_checkpoint() else ""
+        raise RunError(
+            f"the memory is full: end what else needs it, or choose a smaller batch_size (now {method.batch_size}) or "
+            f"backbone{where}"
+        ) from error
 
 
 def _take_over(method: Method, finished: Method) -> None:

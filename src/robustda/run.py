@@ -64,6 +64,8 @@ class RunFolder:
         try:
             with self.disk_trouble():
                 self._config_digest = self._check_config(json.loads(json.dumps(config)))
+            if self.done:  # killed right after it was
+                shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
         except BaseException:
             self.close()  # the traceback may live on and would hold the lock with it
             raise

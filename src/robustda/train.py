@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -35,6 +36,7 @@ __all__ = ["fit"]
 
 _SAMPLE = 1024  # examples of the target by which a run is judged, beside its accuracy
 _WORST = float("-inf")
+_NO_MEMORY = re.compile("not enough memory|can't allocate memory|cannot allocate memory", re.IGNORECASE)
 _SELECTED = "selected/"  # where the network that was liked best lies in the task's memory
 
 
@@ -129,6 +131,7 @@ class _Run:
         tensors, note = checkpoint or ({}, {})
         first, step = note.get("phase_number", 0), note.get("step", 0)
         self.seconds_before = note.get("seconds", 0.0)
+        self.health.was_spread = note.get("was_spread", False)
         self.task.memory = {name: t.to(self.device) for name, t in _under("memory/", tensors).items()}
         path = self.folder.path / "metrics.csv" if self.folder else None
         self.metrics = Metrics(path, note.get("metrics_rows", 0), note.get("metrics_digest"))
@@ -174,30 +177,36 @@ class _Run:
                     with profile.section("between epochs"):
                         _aside(network, phase.after_epoch)
                 ended = done == phase.steps
-                if self.stop and not ended:
-                    self._keep(phase, stepper, number, done, check=last)
-                    self.stop.obey()
-                evaluate = last and (ended or (runtime.eval_every and done % runtime.eval_every == 0))
-                if not (ended or evaluate or done % runtime.log_every == 0):
-                    continue
-                with profile.section("wait for the device"):
-                    report = stepper.report()
-                profile.entry(phase.name, done)
-                self.health.finite(phase, done, report)
-                if evaluate:
-                    with profile.section("evaluate"):
-                        report |= self._evaluate(phase, done)
-                with profile.section("log"):
-                    self.metrics.add(phase.name, done, report)
-                    self.board.add(phase.name, done, report)
-                bar.update(done, report["loss"], report.get("target_accuracy"))
-                if not ended and time.monotonic() - self.last_checkpoint >= runtime.checkpoint_seconds:
+                evaluate = bool(last and (ended or (runtime.eval_every and done % runtime.eval_every == 0)))
+                due = ended or evaluate or done % runtime.log_every == 0
+                if due:
+                    report = self._report(phase, stepper, done, evaluate=evaluate)
+                    bar.update(done, report["loss"], report.get("target_accuracy"))
+                stopping = bool(self.stop) and not ended
+                rested = time.monotonic() - self.last_checkpoint >= runtime.checkpoint_seconds
+                if stopping or (due and rested and not ended):
                     self._keep(phase, stepper, number, done, check=last and not evaluate)
+                if stopping:
+                    self.stop.obey()
         profile.end(phase.name)
         network.eval()
         if phase.end:
             with profile.section("end of the phase"):
                 phase.end()
+
+    def _report(self, phase: Phase, stepper: Stepper, done: int, *, evaluate: bool) -> dict[str, float]:
+        """Enter the means since the last report, and how the network stands on the target, in the metrics."""
+        with self.profile.section("wait for the device"):
+            report = stepper.report()
+        self.profile.entry(phase.name, done)
+        self.health.finite(phase, done, report)
+        if evaluate:
+            with self.profile.section("evaluate"):
+                report |= self._evaluate(phase, done)
+        with self.profile.section("log"):
+            self.metrics.add(phase.name, done, report)
+            self.board.add(phase.name, done, report)
+        return report
 
     def _keep(self, phase: Phase, stepper: Stepper, number: int, done: int, *, check: bool) -> None:
         """Make a checkpoint in the middle of a phase, if the state is a good one."""
@@ -250,6 +259,7 @@ class _Run:
             "metrics_rows": len(self.metrics.rows),
             "metrics_digest": self.metrics.digest,
             "seconds": seconds,
+            "was_spread": self.health.was_spread,
         }
         with self.profile.section("checkpoint"):
             self.metrics.sync()
@@ -386,7 +396,7 @@ def _trouble(method: Method, folder: RunFolder | None) -> Iterator[None]:
         with folder.disk_trouble() if folder else contextlib.nullcontext():
             yield
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "not enough memory" not in str(error):
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and not _NO_MEMORY.search(str(error)):
             raise
         where = "; the same command then goes on where it stood" if folder and folder.newest_checkpoint() else ""
         raise RunError(

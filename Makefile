@@ -1,11 +1,12 @@
 # make demo   set everything up and run the main job on the embedded task
 # make test   set everything up and run the tests
 # make lint   ruff and mypy
+# make torture   every fault at every moment, 200 kills; writes docs/torture.md
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint torture clean
 
 demo: $(VENV)/.installed
 	$(BIN)/robustda demo
@@ -17,6 +18,9 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+torture: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python tests/torture.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

@@ -25,6 +25,7 @@ from robustda.errors import ConfigError
 from robustda.methods.base import Batch, Method, Phase, Task
 from robustda.nets import Wide
 from robustda.profile import Profile
+from robustda.ranks import Ranks, alone
 
 __all__ = ["Runtime", "Stepper", "place"]
 
@@ -44,7 +45,9 @@ class Runtime:
         the backbone; on a CPU, if left to auto, the products in wide layers of the heads while they train. Losses and
         weights are always float32.
     threads: CPU threads (0: as PyTorch decides).
-    capture: record the training step and replay it (GPU only).
+    capture: record the training step and replay it (GPU only, one process, not in pieces).
+    pieces: run each batch through the backbone in so many pieces, which takes less memory and more time; the loss and
+        its gradient are still those of the whole batch, but for batch norm inside the backbone.
     log_every: steps between two entries in the metrics.
     eval_every: steps between two evaluations of a labelled target (0: only at the end).
     select: keep the network of the last step, or of the evaluation that a criterion without target labels likes best:
@@ -59,6 +62,7 @@ class Runtime:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     threads: int = 0
     capture: bool = True
+    pieces: int = 1
     log_every: int = 50
     eval_every: int = 500
     select: Literal["last", "im", "snd", "bnm", "dev"] = "last"
@@ -68,18 +72,21 @@ class Runtime:
     profile: bool = False
 
     def __post_init__(self) -> None:
-        if self.log_every < 1:
-            raise ConfigError(f"log_every is {self.log_every}: give a number of at least 1")
+        for name in ("log_every", "pieces"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}: give a number of at least 1")
         for name in ("threads", "eval_every", "checkpoint_seconds"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}: give a number of at least 0")
 
     def torch_device(self) -> torch.device:
         """The device to use."""
+        ranks = Ranks.of_environment()
+        own = f"cuda:{ranks.local % max(1, torch.cuda.device_count())}" if ranks.size > 1 else "cuda"
         if self.device == "auto":
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+            return torch.device(own if torch.cuda.is_available() else "cpu")
         try:
-            device = torch.device(self.device)
+            device = torch.device(own if self.device == "cuda" else self.device)
             torch.empty(0, device=device)
         except (RuntimeError, AssertionError) as error:
             raise ConfigError(
@@ -152,9 +159,16 @@ class Stepper:
     """The training step of a phase, and the totals of what it reports."""
 
     def __init__(
-        self, phase: Phase, task: Task, method: Method, *, capture: bool, profile: Profile | None = None
+        self,
+        phase: Phase,
+        task: Task,
+        method: Method,
+        *,
+        capture: bool,
+        profile: Profile | None = None,
+        ranks: Ranks = alone,
     ) -> None:
-        self.phase, self.task, self.method = phase, task, method
+        self.phase, self.task, self.method, self.ranks = phase, task, method, ranks
         self._profile = profile or Profile(task.device, on=False)
         device, size = task.device, method.batch_size
         seed = (method.seed, phase.name)
@@ -177,7 +191,7 @@ class Stepper:
         self._counted = 0
         self._carried: dict[str, Tensor] = {}
         resident = task.source.resident and task.target.resident
-        self._capture = capture and device.type == "cuda" and resident
+        self._capture = capture and device.type == "cuda" and resident and ranks.size == 1
         self._ran = 0
         self._graph: torch.cuda.CUDAGraph | None = None
 
@@ -228,6 +242,7 @@ class Stepper:
             terms = self.phase.loss(batch, progress)
         with profile.section("step: backward"):
             terms["loss"].backward()  # type: ignore[no-untyped-call]
+            self.ranks.add_up(self.phase.network)
         with profile.section("step: optimiser"):
             rate = self.phase.learning_rate(progress)
             for group in self.optimizer.param_groups:

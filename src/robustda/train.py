@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,12 +23,14 @@ from robustda.data.domain import Domain, check_pair
 from robustda.data.views import at_size, natural_size, view
 from robustda.decisions import read_decisions
 from robustda.engine import Runtime, Stepper, place
-from robustda.errors import RunError
+from robustda.errors import RobustDAError, RobustDAWarning, RunError
 from robustda.health import Health, remedy
 from robustda.methods.base import Method, Phase, Task, forward_all
+from robustda.pieces import in_one, in_pieces
 from robustda.predict import load, prediction_table
 from robustda.profile import Profile
 from robustda.progress import Bar
+from robustda.ranks import Ranks
 from robustda.run import Metrics, RunFolder, save_tensors, write_whole
 from robustda.select import scores, validation_score
 from robustda.signals import StopRequest
@@ -56,15 +59,35 @@ def fit(
     `decisions` is a file that the audit page exported: it is applied to the source first.
     """
     runtime = Runtime(**options)
+    ranks = Ranks.of_environment()
+    ranks.check(method.batch_size)
+    with ranks.joined(runtime.torch_device()):
+        _fit(method, source, target, out, {"cache_dir": cache_dir, "strict": strict}, decisions, runtime, ranks)
+
+
+def _fit(
+    method: Method,
+    source: Domain,
+    target: Domain,
+    out: str | os.PathLike[str] | None,
+    decoding: dict[str, Any],
+    decisions: str | os.PathLike[str] | None,
+    runtime: Runtime,
+    ranks: Ranks,
+) -> None:
     decided = None if decisions is None else read_decisions(decisions)
     source = source if decided is None else decided.apply(source)
     profile = Profile(runtime.torch_device(), on=runtime.profile)
     source, target = check_pair(source, target)
     if source.kind == "images":
         size = method.image_size or natural_size(source)
-        decoding = {"cache_dir": cache_dir, "strict": strict, "progress": runtime.progress}
-        with profile.section("decode"):
-            source, target = at_size(source, size, **decoding), at_size(target, size, **decoding)
+        decoding["progress"] = runtime.progress and ranks.first
+        with profile.section("decode"), warnings.catch_warnings():
+            if not ranks.first:
+                warnings.simplefilter("ignore", RobustDAWarning)  # rank 0 has said it
+            source, target = ranks.one_after_the_other(
+                lambda: (at_size(source, size, **decoding), at_size(target, size, **decoding))
+            )
         source, target = check_pair(source, target)  # a class may have lost all its images
         method.image_size_ = size
     else:
@@ -73,16 +96,23 @@ def fit(
     config = {"method": method.name, "params": method.params(), "data": _fingerprint(source, target)}
     if runtime.select != "last":
         config["select"] = runtime.select
-    folder = None if out is None else RunFolder(out, config)
+    opened: list[RunFolder] = []
+
+    def open_folder() -> bool:
+        if out is not None:
+            opened.append(RunFolder(out, config))
+        return bool(opened and opened[0].done)
+
     try:
-        if folder is not None and folder.done:
-            _take_over(method, load(folder.path, device=runtime.device))
+        if ranks.first_says(open_folder):
+            _take_over(method, load(str(out), device=runtime.device))
             return
-        run = _Run(method, source, target, runtime, folder, profile)
+        folder = opened[0] if opened else None
+        run = _Run(method, source, target, runtime, folder, profile, ranks)
         if decided is not None:
             confirmed = np.isin(source.ids, list(decided.confirmed))
             run.task.confirmed = torch.as_tensor(confirmed, device=run.device)
-        with runtime.limits(), run.stop.listening(), _trouble(method, folder):
+        with runtime.limits(), run.stop.listening(), _trouble(method, folder, ranks):
             if folder is not None and decided is not None:
                 write_whole(folder.path / "decisions.csv", decided.content)
             run.go()
@@ -91,7 +121,7 @@ def fit(
         if run.stop:  # asked to while the outcome was being written: whoever called is not to go on with other work
             run.stop.obey()
     finally:
-        if folder is not None:
+        for folder in opened:
             folder.close()
 
 
@@ -106,8 +136,10 @@ class _Run:
         runtime: Runtime,
         folder: RunFolder | None,
         profile: Profile,
+        ranks: Ranks,
     ) -> None:
         self.method, self.runtime, self.folder, self.profile = method, runtime, folder, profile
+        self.ranks = ranks
         self.source, self.target = source, target
         self.device = runtime.torch_device()
         augmentation, crop = view(method.image_size_, method.augment)
@@ -127,45 +159,67 @@ class _Run:
 
     def go(self) -> None:
         """Do what is left to do of the phases, then write down the outcome."""
-        checkpoint = self.folder.load_checkpoint() if self.folder else None
-        tensors, note = checkpoint or ({}, {})
+        tensors: dict[str, Tensor] = {}
+
+        def take_up() -> dict[str, Any]:
+            checkpoint = self.folder.load_checkpoint() if self.folder else None
+            found, note = checkpoint or ({}, {})
+            tensors.update(found)
+            path = self.folder.path / "metrics.csv" if self.folder else None
+            self.metrics = Metrics(path, note.get("metrics_rows", 0), note.get("metrics_digest"))
+            return note
+
+        self.metrics = Metrics(None)
+        note = self.ranks.first_says(take_up)
+        tensors = self.ranks.tensors_of_first(tensors)
         first, step = note.get("phase_number", 0), note.get("step", 0)
         self.seconds_before = note.get("seconds", 0.0)
         self.health.was_spread = note.get("was_spread", False)
         self.task.memory = {name: t.to(self.device) for name, t in _under("memory/", tensors).items()}
-        path = self.folder.path / "metrics.csv" if self.folder else None
-        self.metrics = Metrics(path, note.get("metrics_rows", 0), note.get("metrics_digest"))
         with self.profile.section("log"):
-            self.board = _Board(self.folder, self.runtime, resumed=bool(checkpoint))
+            self.board = _Board(self.folder, self.runtime, resumed=bool(note))
 
         builders = self.method.phases()
         for number in range(first, len(builders)):
             with self.profile.section("build the network"):
                 phase = self._build(builders[number])
-            stepper = Stepper(phase, self.task, self.method, capture=self.runtime.capture, profile=self.profile)
+            stepper = Stepper(
+                phase,
+                self.task,
+                self.method,
+                capture=self.runtime.capture and self.runtime.pieces == 1,
+                profile=self.profile,
+                ranks=self.ranks,
+            )
             if number == first and step > 0:
                 _restore(tensors, phase, stepper)
             tensors = {}
             self._train(phase, stepper, number, step if number == first else 0, last=number == len(builders) - 1)
             if number + 1 < len(builders):
                 self._save(number + 1, 0, {})
-                if self.stop:
-                    self.stop.obey()
+                if asked := self.ranks.largest(self.stop.number):
+                    self.stop.obey(asked)
         self.board.close()
         with self.profile.section("conclude"):
             self._conclude(phase)
+        self.ranks.undivide(phase.network)
+        in_one(phase.network)
 
     def _build(self, build: Callable[[Task], Phase]) -> Phase:
         torch.manual_seed(derive_seed(self.method.seed, build.__name__, "weights"))
         phase = build(self.task)
         place(phase.network, self.device, self.runtime)
+        if self.ranks.size > 1:  # they should be equal anyway; on different machines they might not be to the last bit
+            phase.network.load_state_dict(self.ranks.tensors_of_first(phase.network.state_dict()))
+        in_pieces(phase.network, self.runtime.pieces)
+        self.ranks.divide(phase.network)
         return phase
 
     def _train(self, phase: Phase, stepper: Stepper, number: int, start: int, *, last: bool) -> None:
         """The loop itself."""
         runtime, network, profile = self.runtime, phase.network, self.profile
         network.train()
-        with Bar(phase.name, phase.steps, start, show=runtime.progress) as bar:
+        with Bar(phase.name, phase.steps, start, show=runtime.progress and self.ranks.first) as bar:
             for step in range(start, phase.steps):
                 profile.step(phase.name, step)
                 if phase.before_epoch and step % phase.epoch_steps == 0:
@@ -182,17 +236,21 @@ class _Run:
                 if due:
                     report = self._report(phase, stepper, done, evaluate=evaluate)
                     bar.update(done, report["loss"], report.get("target_accuracy"))
-                stopping = bool(self.stop) and not ended
+                if ended:
+                    break
+                asked = self.ranks.largest(self.stop.number)
                 rested = time.monotonic() - self.last_checkpoint >= runtime.checkpoint_seconds
-                if stopping or (due and rested and not ended):
+                if asked or (due and self.ranks.largest(rested)):
                     self._keep(phase, stepper, number, done, check=last and not evaluate)
-                if stopping:
-                    self.stop.obey()
+                if asked:
+                    self.stop.obey(asked)
         profile.end(phase.name)
         network.eval()
         if phase.end:
             with profile.section("end of the phase"):
                 phase.end()
+                memory = self.ranks.tensors_of_first(self.task.memory)
+                self.task.memory = {name: tensor.to(self.device) for name, tensor in memory.items()}
 
     def _report(self, phase: Phase, stepper: Stepper, done: int, *, evaluate: bool) -> dict[str, float]:
         """Enter the means since the last report, and how the network stands on the target, in the metrics."""
@@ -249,6 +307,7 @@ class _Run:
         return logits
 
     def _save(self, number: int, step: int, tensors: dict[str, Tensor]) -> None:
+        self.last_checkpoint = time.monotonic()
         if self.folder is None:
             return
         tensors |= {f"memory/{name}": tensor for name, tensor in self.task.memory.items()}
@@ -277,7 +336,8 @@ class _Run:
         probabilities = torch.softmax(logits, dim=1).cpu().numpy()
         if not np.isfinite(probabilities).all():
             raise RunError(f"training diverged: the predictions are not finite; {remedy(phase)}")
-        self.health.conclude(phase, logits)
+        if self.ranks.first:
+            self.health.conclude(phase, logits)
         method.network_ = phase.network  # type: ignore[assignment]
         method.example_shape_ = self.task.source.example_shape
         method.history_ = pd.DataFrame(self.metrics.rows, columns=list(Metrics.HEADER))
@@ -390,8 +450,8 @@ def _fingerprint(source: Domain, target: Domain) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _trouble(method: Method, folder: RunFolder | None) -> Iterator[None]:
-    """One line for what a machine runs out of: room on the disk, memory."""
+def _trouble(method: Method, folder: RunFolder | None, ranks: Ranks) -> Iterator[None]:
+    """One line for what a machine runs out of: room on the disk, memory. What all ranks find, rank 0 says."""
     try:
         with folder.disk_trouble() if folder else contextlib.nullcontext():
             yield
@@ -403,6 +463,10 @@ def _trouble(method: Method, folder: RunFolder | None) -> Iterator[None]:
             f"the memory is full: end what else needs it, or choose a smaller batch_size (now {method.batch_size}) or "
             f"backbone{where}"
         ) from error
+    except RobustDAError:
+        if ranks.first:
+            raise
+        raise SystemExit(2) from None
 
 
 def _take_over(method: Method, finished: Method) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import socket
@@ -18,6 +19,7 @@ from conftest import environment, make_folders, make_pair
 from robustda.cli import main
 from robustda.engine import Runtime
 from robustda.errors import ConfigError
+from robustda.methods import method_class, method_names
 from robustda.nets import Backbone, Classifier, SmallCNN
 from robustda.pieces import in_one, in_pieces
 from robustda.ranks import Ranks
@@ -32,6 +34,15 @@ from robustda import engine
 from robustda.cli import main
 
 commands, rank, step, what = json.loads(sys.argv[1])
+if what == "double":
+    import torch
+    from robustda.data.batches import Inputs
+
+    gather = Inputs.gather
+    Inputs.gather = lambda self, rows: gather(self, rows).double()
+    torch.set_default_dtype(torch.float64)
+    torch.Tensor.float = torch.Tensor.double
+    what = ""
 if what and int(os.environ["RANK"]) == rank:
     plain = engine.Stepper.__call__
     def called(self, now):
@@ -67,7 +78,7 @@ def fit(data: Path, out: Path, method: str = "rda", kind: str = "images", **chan
         "steps": 24,
         "batch_size": 16,
         "width": 32,
-        "learning_rate": 0.05,
+        "learning_rate": 0.02,
         "log_every": 3,
         "eval_every": 12,
         "checkpoint_seconds": 0,
@@ -76,8 +87,9 @@ def fit(data: Path, out: Path, method: str = "rda", kind: str = "images", **chan
         "precision": "float32",
     }
     options |= {"backbone": "small_cnn"} if kind == "images" else {}
-    options |= {"noise_rate": 0.3, "epochs": 6} if method == "rda" else {}
-    options |= {"discriminator_width": 32} if method == "dann" else {}
+    own = {"noise_rate": 0.3, "epochs": 6, "discriminator_width": 32, "mentor_steps": 20}
+    known = {field.name for field in dataclasses.fields(method_class(method))}
+    options |= {name: value for name, value in own.items() if name in known}
     return ["fit", *(text for name, value in (options | changed).items() for text in (f"--{name}", str(value)))]
 
 
@@ -142,13 +154,32 @@ def by_one(data: Path) -> Path:
     return data / "one"
 
 
-def test_two_ranks_learn_the_weights_of_one(data, by_one, tmp_path):
-    commands = [fit(data, tmp_path / method, method) for method in METHODS]
-    assert on_ranks(2, data, commands) == (0, [])
+@pytest.mark.parametrize("kind", ["images", "vectors"])
+def test_two_ranks_learn_the_weights_of_one(data, tmp_path, kind):
+    """In float32, for some steps: rounding alone makes a unit switch on that was off at some later step."""
+    how = {"kind": kind, "steps": 10, "learning_rate": 0.005} | ({"backbone": "mlp"} if kind == "vectors" else {})
     for method in METHODS:
-        assert_close(tmp_path / method, by_one / method)
-        moved = [np.abs(tensor).max() for name, tensor in weights(tmp_path / method).items() if "running" in name]
-        assert min(moved) > 0  # batch norm in the backbone has seen something
+        assert main(fit(data, tmp_path / "one" / method, method, **how)) == 0
+    assert on_ranks(2, data, [fit(data, tmp_path / "two" / method, method, **how) for method in METHODS]) == (0, [])
+    for method in METHODS:
+        assert_close(tmp_path / "one" / method, tmp_path / "two" / method)
+        seen = [
+            np.abs(tensor).max() for name, tensor in weights(tmp_path / "two" / method).items() if "running" in name
+        ]
+        assert min(seen) > 0  # batch norm in the backbone has seen something
+
+
+def test_in_double_precision_they_stay_the_same_to_ten_digits(data, tmp_path):
+    """What is left of the difference is rounding: with more digits a longer run keeps them."""
+    methods = method_names()
+    how = {"kind": "vectors", "backbone": "mlp", "steps": 60}
+    for count in (1, 2, 3):
+        commands = [fit(data, tmp_path / str(count) / method, method, **how) for method in methods]
+        assert on_ranks(count, data, commands, what="double") == (0, [])
+    for method in methods:
+        for count in (2, 3):
+            assert_close(tmp_path / "1" / method, tmp_path / str(count) / method, within=1e-9)
+    assert {tensor.dtype for tensor in weights(tmp_path / "1" / "rda").values()} == {np.dtype("f8"), np.dtype("i8")}
 
 
 def test_the_trust_table_is_that_of_one_rank(data, by_one, tmp_path):
@@ -157,7 +188,6 @@ def test_the_trust_table_is_that_of_one_rank(data, by_one, tmp_path):
     for count in (2, 3):
         assert on_ranks(count, data, [fit(data, tmp_path / str(count))]) == (0, [])
         assert trust(tmp_path / str(count)) == expected
-        assert_close(tmp_path / str(count), by_one / "rda")  # 16 and 32 examples divide unevenly by three
 
 
 def test_on_vectors_every_bit_is_the_same(data, tmp_path):
@@ -177,7 +207,7 @@ def test_a_signal_to_one_rank_stops_all_and_any_number_takes_it_up(data, by_one,
     assert on_ranks(3, data, [fit(data, three)]) == (0, [])
     assert main(fit(data, out)) == 0
     for run in (out, three):
-        assert_close(run, by_one / "rda")
+        assert_close(run, by_one / "rda", within=1e-4)
         assert trust(run) == trust(by_one / "rda")
 
 
@@ -188,7 +218,7 @@ def test_when_a_rank_is_killed_the_others_say_so_and_the_run_can_go_on(data, by_
     (line,) = lines
     assert line.startswith("robustda: error: rank 0 of 2 has lost another one")
     assert on_ranks(2, data, [fit(data, out)]) == (0, [])
-    assert_close(out, by_one / "rda")
+    assert_close(out, by_one / "rda", within=1e-4)
 
 
 def test_what_all_ranks_find_wrong_is_said_once(data, by_one, tmp_path):
@@ -225,11 +255,11 @@ def test_the_launchers_start_the_same_command(data, by_one, tmp_path, launcher):
         pytest.importorskip("accelerate")
         start = ["accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1"]
         start += ["--mixed_precision", "no", "--dynamo_backend", "no"]
-    command = [sys.executable, "-m", *start, "-m", "robustda.cli", *fit(data, tmp_path / "run", "dan")]
+    command = [sys.executable, "-m", *start, "-m", "robustda.cli", *fit(data, tmp_path / "run", "mdd")]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("target accuracy") == 1  # rank 0's
-    assert_close(tmp_path / "run", by_one / "dan")
+    assert_close(tmp_path / "run", by_one / "mdd", within=1e-4)
 
 
 # A batch in pieces.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from robustda.data.batches import Inputs
 from robustda.data.domain import Domain
@@ -17,6 +18,7 @@ from robustda.engine import Runtime, place
 from robustda.errors import DataError, RunError
 from robustda.methods import create_method
 from robustda.methods.base import Method, forward_all
+from robustda.nets import Classifier
 from robustda.reading import read_object
 from robustda.run import load_tensors
 
@@ -35,8 +37,7 @@ def load(path: str | os.PathLike[str], *, device: str = "auto") -> Method:
     try:
         about = read_object(path / "model.json")
         method = create_method(about["method"], **about["params"])
-        network = method.network(tuple(about["example_shape"]), len(about["classes"]), pretrained=False)
-        network.load_state_dict(load_tensors(path / "model.safetensors", about["digest"]))
+        network = _network(method, about, load_tensors(path / "model.safetensors", about["digest"]))
         method.classes_ = np.asarray(about["classes"])
         method.image_size_, method.example_shape_ = int(about["image_size"]), tuple(about["example_shape"])
         method.features_ = tuple(about["features"])
@@ -48,6 +49,19 @@ def load(path: str | os.PathLike[str], *, device: str = "auto") -> Method:
     place(network, place_at)
     method.network_ = network.eval()
     return method
+
+
+def _network(method: Method, about: dict[str, Any], tensors: dict[str, Tensor]) -> Classifier:
+    """The network with its weights. Whether it has the size of the weights is looked at before it is made."""
+    shape, count = tuple(about["example_shape"]), len(about["classes"])
+    with torch.device("meta"):
+        planned = method.network(shape, count, pretrained=False).state_dict()
+    wrong = [name for name, tensor in planned.items() if name not in tensors or tensor.shape != tensors[name].shape]
+    if wrong:
+        raise ValueError(f"model.json and model.safetensors do not agree about {wrong[0]}")
+    network = method.network(shape, count, pretrained=False)
+    network.load_state_dict(tensors)
+    return network
 
 
 def predict_proba(method: Method, x: Domain | np.ndarray | str | os.PathLike[str]) -> np.ndarray:

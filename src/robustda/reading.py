@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MOST_JSON", "check_tensor_file", "read_json", "read_object"]
+__all__ = ["MOST_JSON", "check_tensor_file", "memory_size", "read_json", "read_object"]
 
 MOST_JSON = 64 * 2**20
 _MOST_HEADER = 100 * 2**20  # what the format allows
@@ -41,7 +41,7 @@ def read_object(path: Path, most: int = MOST_JSON) -> dict[str, Any]:
 def check_tensor_file(path: Path) -> None:
     """Refuse a safetensors file whose header does not fit it, or that no memory could hold."""
     size = path.stat().st_size
-    if size > _memory():
+    if size > memory_size():
         raise ValueError(f"{path.name} has {size:,} bytes, more than the memory of this machine")
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -81,7 +81,7 @@ def _parsed(content: bytes, name: str) -> Any:
         raise ValueError(f"{name} is no JSON ({error})") from error
 
 
-def _memory() -> int:
+def memory_size() -> int:
     """Bytes of memory that the machine has; a terabyte where it does not tell."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -36,7 +36,7 @@ _WIDE = 2**18  # weights of a layer from which on products in bfloat16 pay on a 
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """How a run is carried out. None of it changes what is learned, but for rounding.
+    """How a run is carried out. Nothing but select and rollback changes what is learned, but for rounding.
 
     Parameters
     ----------
@@ -52,6 +52,8 @@ class Runtime:
     eval_every: steps between two evaluations of a labelled target (0: only at the end).
     select: keep the network of the last step, or of the evaluation that a criterion without target labels likes best:
         im, snd, bnm or dev (see `robustda.select`). The first three are logged at every evaluation in any case.
+    rollback: if training diverges, go back to the last good checkpoint once, and on at so large a share of the learning
+        rate, such as .1 (0: stop and say why).
     checkpoint_seconds: least time between two checkpoints, which are made at entries in the metrics.
     tensorboard: write TensorBoard events into the run folder.
     progress: show progress bars (on a terminal).
@@ -66,6 +68,7 @@ class Runtime:
     log_every: int = 50
     eval_every: int = 500
     select: Literal["last", "im", "snd", "bnm", "dev"] = "last"
+    rollback: float = 0.0
     checkpoint_seconds: float = 60.0
     tensorboard: bool = True
     progress: bool = True
@@ -75,6 +78,10 @@ class Runtime:
         for name in ("log_every", "pieces"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: give a number of at least 1")
+        if not 0 <= self.rollback < 1:
+            raise ConfigError(
+                f"rollback is {self.rollback}: give a share of the learning rate from 0 to 1, less than 1"
+            )
         for name in ("threads", "eval_every", "checkpoint_seconds"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}: give a number of at least 0")
@@ -167,7 +174,9 @@ class Stepper:
         capture: bool,
         profile: Profile | None = None,
         ranks: Ranks = alone,
+        rate_share: float = 1.0,
     ) -> None:
+        self.rate_share = rate_share
         self.phase, self.task, self.method, self.ranks = phase, task, method, ranks
         self._profile = profile or Profile(task.device, on=False)
         device, size = task.device, method.batch_size
@@ -245,6 +254,7 @@ class Stepper:
             self.ranks.add_up(self.phase.network)
         with profile.section("step: optimiser"):
             rate = self.phase.learning_rate(progress)
+            rate = rate if self.rate_share == 1 else rate * self.rate_share
             for group in self.optimizer.param_groups:
                 group["lr"].copy_(torch.as_tensor(rate * group["share"]))
             self.optimizer.step()

@@ -17,7 +17,7 @@ from robustda.errors import RobustDAWarning, RunError
 from robustda.methods.base import Method, Phase, Task
 from robustda.run import RunFolder
 
-__all__ = ["Health", "remedy"]
+__all__ = ["Diverged", "Health", "remedy"]
 
 _FEWEST = 20  # target examples; of fewer nothing can be said
 _SHORT = 100  # steps; of fewer nobody expects much
@@ -25,6 +25,10 @@ _COLLAPSED = 0.99
 _COMMON = 0.8  # a class that so large a share of the source has may well be all that the target has
 # The options that set how strongly the target is pulled away from what the source risk alone would make of it.
 _FORCES = ("beta", "mmd_weight", "domain_weight", "entropy_weight")
+
+
+class Diverged(RunError):
+    """A number of the run is not finite any more."""
 
 
 class Health:
@@ -43,7 +47,7 @@ class Health:
         """Stop if one of the values, logged or about to be saved, is no number any more."""
         for name, value in values.items():
             if not bool(torch.as_tensor(value).isfinite().all()):
-                raise RunError(
+                raise Diverged(
                     f"training diverged: {name} is not finite at step {step} of phase {phase.name}; "
                     f"{remedy(phase)}{self._kept()}"
                 )

@@ -24,7 +24,7 @@ from robustda.data.views import at_size, natural_size, view
 from robustda.decisions import read_decisions
 from robustda.engine import Runtime, Stepper, place
 from robustda.errors import RobustDAError, RobustDAWarning, RunError
-from robustda.health import Health, remedy
+from robustda.health import Diverged, Health, remedy
 from robustda.methods.base import Method, Phase, Task, forward_all
 from robustda.pieces import in_one, in_pieces
 from robustda.predict import load, prediction_table
@@ -155,10 +155,25 @@ class _Run:
         self.stop = StopRequest()
         self.started = time.monotonic()
         self.seconds_before = 0.0
+        self.rate_share = 1.0
+        """of the learning rate: less after a rollback"""
         self.last_checkpoint = time.monotonic()
 
     def go(self) -> None:
-        """Do what is left to do of the phases, then write down the outcome."""
+        """Do what is left to do of the phases, then write down the outcome; once more, and slower, if asked to."""
+        try:
+            self._go()
+        except Diverged as error:
+            share = self.runtime.rollback
+            if not share or self.rate_share < 1:
+                raise
+            if self.ranks.first:
+                message = f"{str(error).partition(';')[0]}: going back, and on with {share:g} of the learning rate"
+                warnings.warn(message, RobustDAWarning, stacklevel=2)
+            self.rate_share = share
+            self._go()
+
+    def _go(self) -> None:
         tensors: dict[str, Tensor] = {}
 
         def take_up() -> dict[str, Any]:
@@ -175,6 +190,7 @@ class _Run:
         first, step = note.get("phase_number", 0), note.get("step", 0)
         self.seconds_before = note.get("seconds", 0.0)
         self.health.was_spread = note.get("was_spread", False)
+        self.rate_share = min(self.rate_share, note.get("rate_share", 1.0))
         self.task.memory = {name: t.to(self.device) for name, t in _under("memory/", tensors).items()}
         with self.profile.section("log"):
             self.board = _Board(self.folder, self.runtime, resumed=bool(note))
@@ -190,6 +206,7 @@ class _Run:
                 capture=self.runtime.capture and self.runtime.pieces == 1,
                 profile=self.profile,
                 ranks=self.ranks,
+                rate_share=self.rate_share,
             )
             if number == first and step > 0:
                 _restore(tensors, phase, stepper)
@@ -319,6 +336,7 @@ class _Run:
             "metrics_digest": self.metrics.digest,
             "seconds": seconds,
             "was_spread": self.health.was_spread,
+            "rate_share": self.rate_share,
         }
         with self.profile.section("checkpoint"):
             self.metrics.sync()
@@ -356,6 +374,8 @@ class _Run:
             "kept_share": float(method.trust_.mean()) if "trust" in memory else None,
             "target_accuracy": accuracy,
         }
+        if self.rate_share < 1:
+            method.summary_["rolled_back_to_rate"] = self.rate_share
         if "select_step" in memory:
             method.summary_ |= {"selected_by": self.runtime.select, "selected_step": int(memory["select_step"])}
         if self.folder is not None:

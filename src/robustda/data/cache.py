@@ -221,6 +221,8 @@ def _open(place: Path, decoder: str) -> Entry | None:
         meta = read_object(place / "meta.json")
         count, size = int(meta["count"]), int(meta["size"])
         bad = [(int(row), str(reason)) for row, reason in meta["bad"]]
+        if size < 1 or count * size * size * 3 > raw.stat().st_size + len(bad) * size * size * 3:
+            return None
         kept = np.setdiff1d(np.arange(count), np.array([row for row, _ in bad], dtype=np.int64))
         shape = (len(kept), size, size, 3)
         if meta["bytes"] != raw.stat().st_size or meta["bytes"] != math.prod(shape) or meta["ends"] != _ends(raw):
@@ -228,7 +230,7 @@ def _open(place: Path, decoder: str) -> Entry | None:
         if bad and meta["decoder"] != decoder:  # another Pillow may read what this one could not
             return None
         return Entry(np.memmap(raw, np.uint8, "r", shape=shape), kept, bad)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
 
 

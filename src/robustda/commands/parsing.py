@@ -108,7 +108,9 @@ def _check_config(path: Path) -> None:
             if depth > _DEEPEST:
                 raise ConfigError(f"the config file {path} nests more than {_DEEPEST} deep: mend it")
             if depth == 1 and isinstance(event, yaml.SequenceStartEvent):
-                raise ConfigError(f"the config file {path} is a list: write lines such as steps: 2000")
+                raise ConfigError(
+                    f"the config file {path} is a list: write lines such as steps: 2000 (fit --help has them all)"
+                )
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"the config file {path} is not YAML: {one_line(str(error), 'fit')}") from error
 

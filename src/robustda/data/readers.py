@@ -79,7 +79,7 @@ def read_npz(path: Path, labels: Labels) -> Parts:
             arrays = {name: _npz_array(file, name, path) for name in names if name in file}
     except FileNotFoundError as error:
         raise DataError(f"there is no file {path}") from error
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error, SyntaxError, NotImplementedError) as error:
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error, SyntaxError, RuntimeError) as error:
         if isinstance(error, DataError):
             raise
         # NumPy takes what it does not know for pickled objects, and tells how to run them.

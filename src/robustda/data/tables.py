@@ -89,11 +89,22 @@ def _read_file(path: Path, label: str, special: Iterable[str | None]) -> pd.Data
     _check_size(path)
     try:
         if path.name.lower().endswith((".parquet", ".pq")):
-            return pd.read_parquet(path)
+            return _read_parquet(path)
         return _read_csv(path, label, special)
     except (OSError, ValueError, NotImplementedError, EOFError, zlib.error, pd.errors.ParserWarning) as error:
         reason = " ".join(str(error).split())[:300]
         raise DataError(f"{path} cannot be read as a table ({reason}): mend it, or save it again") from error
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    try:
+        return pd.read_parquet(path)
+    except MemoryError:
+        raise
+    except Exception as error:  # damaged files make pandas and Arrow fail in every way there is
+        raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
 def _check_size(path: Path) -> None:

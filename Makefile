@@ -1,11 +1,14 @@
 # make demo   set everything up and run the main job on the embedded task
 # make test   set everything up and run the tests
 # make lint   ruff and mypy
+# make torture   every fault at every moment, 200 kills; writes docs/torture.md
+# make fuzz   a million damaged files for the loaders
+# make audit   bandit on the code, pip-audit on the pinned versions (needs the network)
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint torture fuzz audit clean
 
 demo: $(VENV)/.installed
 	$(BIN)/robustda demo
@@ -17,6 +20,17 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+torture: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python tests/torture.py $(ARGS)
+
+fuzz: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python tests/fuzz.py $(ARGS)
+
+audit: $(VENV)/.installed-dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check bandit pip-audit
+	$(BIN)/bandit --quiet --recursive src --configfile pyproject.toml
+	$(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,12 +21,13 @@ from rich.console import Console
 from safetensors.torch import save_file
 
 from robustda.bench import paper
-from robustda.bench.cells import Cell, run_cell
+from robustda.bench.cells import TARGET_FEATURES, Cell, run_cell
 from robustda.bench.criteria import CRITERIA, ranking_of_methods, ranking_of_moments
 from robustda.bench.experiments import EXPERIMENTS, Column, Experiment, Row, cells_of, experiment, oracle
 from robustda.bench.grid import run_grid, state_of
 from robustda.bench.results import accuracy_of, collect, lookup, merge, read_results, write_results
 from robustda.bench.tables import FORMATS, fill, markdown, write_tables
+from robustda.bench.tsne import embed, forget_without_features, separation, tsne_cells
 from robustda.bench.watch import Watch
 from robustda.cli import main
 from robustda.commands.benching import _bench_criteria
@@ -336,6 +338,53 @@ def test_a_grid_too_wide_for_the_screen_is_shown_by_noise(tmp_path: Path) -> Non
     assert "A→W" not in text
     for noise in ("label 0.4", "feature 0.4", "mixed 0.4"):
         assert noise in text
+
+
+# Figures of their own.
+
+
+@pytest.fixture
+def with_draws(root: Path, tmp_path: Path) -> Path:
+    """The stand-in with draws of other noises, in which nothing but labels is wrong: there are no images to corrupt."""
+    folder = shutil.copytree(root, tmp_path / "data")
+    noise = folder / "noise" / "office31"
+    for kind in ("mixed_0.4", *(f"feature_{rate:g}" for rate in (0.2, 0.4, 0.6, 0.8))):
+        shutil.copy(noise / "amazon_label_0.4.csv", noise / f"amazon_{kind}.csv")
+    return folder
+
+
+def test_the_target_as_networks_see_it(with_draws: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    command = ["bench", "fig-tsne", "--out", str(out), "--data", str(with_draws), "--steps", "30", "--device", "cpu"]
+    assert main(command) == 0
+    text = capsys.readouterr().out
+    for name in ("dann", "tcl", "rda"):
+        assert f"{name:<12} " in text
+    for suffix in (".png", ".svg"):
+        assert (out / "figures" / "features" / f"fig-tsne{suffix}").stat().st_size > 5000
+    done = tsne_cells(steps=30)
+    (out / "cells" / done[0].key / TARGET_FEATURES).unlink()  # as if it had been run for a table
+    forget_without_features(done, out)
+    assert [state_of(cell, out) for cell in done] == ["open", "done", "done"]
+
+
+def test_how_well_classes_lie_apart() -> None:
+    labels = np.arange(60) % 3
+    rng = np.random.default_rng(0)
+    assert separation(np.eye(3)[labels] * 9 + rng.normal(size=(60, 3)), labels) > 0.95
+    assert separation(rng.normal(size=(60, 3)), labels) < 0.6
+    assert embed(rng.normal(size=(20, 4))).shape == (20, 2)
+
+
+def test_the_terms_of_the_bound_against_feature_noise(with_draws: Path, tmp_path: Path) -> None:
+    command = ["bench", "fig-discrepancy", "--out", str(tmp_path), "--data", str(with_draws), "--seeds", "[0]"]
+    assert main(command) == 0
+    folder = tmp_path / "figures" / "features"
+    table = pd.read_csv(folder / "fig-discrepancy.csv")
+    assert table["rate"].tolist() == [0.0, 0.2, 0.4, 0.6, 0.8]
+    assert table.drop(columns="rate").notna().all(axis=None)
+    assert (folder / "fig-discrepancy.png").stat().st_size > 5000
+    assert main([*command, "--protocol", "finetune"]) == 2
 
 
 # Criteria that need no target labels.

@@ -18,7 +18,7 @@ import pytest
 from conftest import command, environment, make_pair
 from robustda.cli import main
 from robustda.errors import RobustDAWarning
-from robustda.run import load_tensors, save_tensors
+from robustda.run import load_tensors, save_tensors, seal
 
 OUTCOME = ("model.safetensors", "metrics.csv", "trust.csv", "predictions.csv")
 FILTER, ADAPT = "filter", "adapt"
@@ -192,7 +192,8 @@ def test_the_checkpoint_is_what_a_run_goes_on_from(data, stopped, never_killed):
     tensors["network/f.3.bias"] += 1
     note = json.loads((newest / "state.json").read_text())
     note["digest"] = save_tensors(newest / "state.safetensors", tensors)
-    (newest / "state.json").write_text(json.dumps(note))
+    note["bytes"] = (newest / "state.safetensors").stat().st_size
+    (newest / "state.json").write_text(json.dumps(seal(note)))
     assert main(fit(data, stopped)) == 0
     ended = outcome(stopped)
     assert ended["trust.csv"] == never_killed["trust.csv"]
@@ -205,7 +206,7 @@ def test_the_checkpoint_is_what_a_run_goes_on_from(data, stopped, never_killed):
 
 def test_the_time_before_the_kill_is_counted(data, stopped):
     note_file = checkpoints(stopped)[-1] / "state.json"
-    note_file.write_text(json.dumps(json.loads(note_file.read_text()) | {"seconds": 1000.0}))
+    note_file.write_text(json.dumps(seal(json.loads(note_file.read_text()) | {"seconds": 1000.0})))
     assert main(fit(data, stopped)) == 0
     assert json.loads((stopped / "summary.json").read_text())["seconds"] > 1000
 

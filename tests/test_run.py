@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import math
 import os
@@ -143,6 +144,40 @@ time.sleep(60)
     RunFolder(tmp_path, CONFIG).close()
 
 
+@pytest.mark.parametrize(
+    ("owner", "refused"),
+    [
+        ("", False),
+        ("process 999999999 on {host}", False),
+        ("process {parent} on {host}", True),
+        ("process 1 on another-host", True),
+        ("process {own} on {host}", False),
+        ("what is this", False),
+    ],
+)
+def test_where_a_disk_knows_no_locks_the_owner_that_is_named_decides(tmp_path, monkeypatch, owner, refused):
+    def no_locks(file, kind):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    named = owner.format(host=socket.gethostname(), parent=os.getppid(), own=os.getpid())
+    (tmp_path / "lock").write_text(f"{named}\n")
+    if not refused:
+        opened = RunFolder(tmp_path, CONFIG)
+        assert (tmp_path / "lock").read_text() == f"process {os.getpid()} on {socket.gethostname()}\n"
+        opened.close()
+        assert (tmp_path / "lock").read_text() == ""
+        return
+    with pytest.raises(RunError, match=rf"in use by {named}: wait for it, .* \(if that is over, delete .*lock\)"):
+        RunFolder(tmp_path, CONFIG)
+
+
+def test_a_lock_of_a_process_that_was_killed_on_another_host_is_taken_over(tmp_path):
+    """The system has freed it; the name that is left in it means nothing."""
+    (tmp_path / "lock").write_text("process 4711 on another-host\n")
+    RunFolder(tmp_path, CONFIG).close()
+
+
 # Whole files.
 
 
@@ -265,6 +300,34 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(folder, damage, name
     assert torch.equal(tensors["weight"], TENSORS["weight"])
 
 
+@pytest.mark.parametrize("change", [{"step": 7}, {"phase_number": 5}, {"metrics_rows": 0}, {"bytes": 3}, {"new": 1}])
+def test_a_note_that_was_changed_is_not_trusted(folder, change):
+    folder.save_checkpoint(dict(TENSORS), note(5))
+    folder.save_checkpoint(dict(TENSORS), note(10))
+    path = folder.path / "checkpoints" / "00-00000010" / "state.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.warns(RobustDAWarning, match="its note is not what was written"):
+        assert folder.load_checkpoint()[1]["step"] == 5
+
+
+def test_checkpoints_of_other_settings_are_not_trusted_when_the_settings_are_lost(folder):
+    folder.save_checkpoint(dict(TENSORS), note(5))
+    (folder.path / "config.json").unlink()
+    folder.close()
+    again = RunFolder(folder.path, {**CONFIG, "method": "mdd"})
+    with pytest.raises(RunError, match="is of a run with other settings"):
+        again.load_checkpoint()
+    again.close()
+
+
+def test_a_folder_that_is_done_has_no_checkpoints_left(folder):
+    folder.save_checkpoint(dict(TENSORS), note(5))
+    (folder.path / "done").touch()  # killed before it could remove them
+    folder.close()
+    RunFolder(folder.path, CONFIG).close()
+    assert not (folder.path / "checkpoints").exists()
+
+
 def test_with_every_checkpoint_damaged_a_run_starts_anew_and_keeps_its_new_ones(folder):
     for step in (50, 60):
         folder.save_checkpoint(dict(TENSORS), note(step))
@@ -346,6 +409,27 @@ def test_what_was_written_beyond_the_checkpoint_is_dropped(tmp_path, tail):
     assert path.read_text() == head
     metrics.add("adapt", 15, {"loss": 0.25})
     assert path.read_text() == head + "adapt,15,loss,0.25\n"
+
+
+@pytest.mark.parametrize("content", [None, "", "phase,step,metric,value\nadapt,5,loss,0.5\n", "a\n1\n2\n", "\0" * 50])
+def test_entries_that_are_lost_stop_the_run(tmp_path, content):
+    path = tmp_path / "metrics.csv"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(RunError, match="has lost or changed some of the 2 entries"):
+        Metrics(path, rows=2)
+
+
+def test_entries_that_were_changed_stop_the_run(tmp_path):
+    path = tmp_path / "metrics.csv"
+    first = Metrics(path)
+    first.add("adapt", 5, {"loss": 0.5, "risk": 0.25})
+    digest = first.digest
+    first.add("adapt", 10, {"loss": 0.1})
+    assert Metrics(path, rows=2, digest=digest).digest == digest
+    path.write_text(path.read_text().replace("0.25", "0.26"))
+    with pytest.raises(RunError, match="has lost or changed some of the 2 entries"):
+        Metrics(path, rows=2, digest=digest)
 
 
 def test_a_start_without_a_checkpoint_begins_a_new_file(tmp_path):

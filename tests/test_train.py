@@ -593,7 +593,7 @@ def test_a_model_that_is_not_what_its_note_says_is_one_line(pair, tmp_path):
     note = json.loads((tmp_path / "run" / "model.json").read_text())
     note["params"]["width"] += 1
     (tmp_path / "run" / "model.json").write_text(json.dumps(note))
-    with pytest.raises(RunError, match="size mismatch") as error:
+    with pytest.raises(RunError, match="do not agree about bottleneck") as error:
         load(tmp_path / "run")
     one_line(error)
 

@@ -32,6 +32,7 @@ _OCTAVES = (-3, -2, -1, 0, 1)
 # Where all points coincide the mean distance is zero and every kernel is 1 whatever the bandwidth; the floor only
 # keeps 0/0 away, and is large enough for its inverse, which the gradient holds, to be finite in float32.
 _LEAST_BANDWIDTH = 1e-12
+_LARGE = 1e6  # features beyond are scaled down: their squares add up to numbers that float32 does not have
 
 
 def multi_kernel_mmd(source: Tensor, target: Tensor, *, estimator: Estimator = "unbiased") -> Tensor:
@@ -46,7 +47,7 @@ def multi_kernel_mmd(source: Tensor, target: Tensor, *, estimator: Estimator = "
     Neither is ever NaN: identical points have distance 0 and kernel 1, and a domain of one example, which has no other
     pair than itself, is compared with itself.
     """
-    joint = torch.cat([source, target])
+    joint = _tame(torch.cat([source, target]))
     # Distances do not care about the origin; taking it amid the points spares float32 the cancellation.
     joint = joint - joint.detach().mean(dim=0)
     return _mmd(_squared_distances([joint]), len(source), estimator)
@@ -58,7 +59,7 @@ def fused_mmd(source: Sequence[Tensor], target: Sequence[Tensor], *, estimator: 
     The inner product of two tensor products is the product of the inner products, ⟨a⊗b, c⊗d⟩ = ⟨a, c⟩·⟨b, d⟩, so the
     distances follow from one Gram matrix per layer, exactly: no random projection is needed.
     """
-    joint = [torch.cat(pair) for pair in zip(source, target, strict=True)]
+    joint = [_tame(torch.cat(pair)) for pair in zip(source, target, strict=True)]
     return _mmd(_squared_distances(joint), len(source[0]), estimator)
 
 
@@ -67,6 +68,7 @@ def domain_loss(source: Tensor, target: Tensor, weights: Tensor | None = None) -
 
     `weights` choose among the source examples. A discriminator that knows nothing scores log 2.
     """
+    source, target = (logits.to(torch.promote_types(logits.dtype, torch.float32)) for logits in (source, target))
     losses = F.softplus(-source)
     of_source = losses.mean() if weights is None else masked_mean(losses, weights)
     return (of_source + F.softplus(target).mean()) / 2
@@ -97,6 +99,13 @@ def transferable(
     bound = -math.log(class_threshold) - domain_weight * math.log1p(-domain_threshold)
     score = losses.detach() + domain_weight * F.softplus(domain_logits.detach())  # softplus is −log(1 − d)
     return (score < bound).to(losses.dtype)
+
+
+def _tame(points: Tensor) -> Tensor:
+    """Points whose squared distances float32 can hold. The bandwidths follow the distances: scaling changes nothing."""
+    wide = points.to(torch.promote_types(points.dtype, torch.float32))
+    largest = wide.detach().abs().amax()
+    return wide / torch.where(largest > _LARGE, largest, torch.ones_like(largest))
 
 
 def _squared_distances(layers: Sequence[Tensor]) -> Tensor:

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except RobustDAError as error:
-        print(f"robustda: error: {error}", file=sys.stderr)
+        print(f"robustda: error: {_shown(error)}", file=sys.stderr)
         return 2
     except RunStopped as stopped:
         print(f"robustda: stopped by {stopped.by.name}; the same command takes it up again", file=sys.stderr)
@@ -84,7 +84,12 @@ def _overview() -> str:
 
 def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
     if issubclass(category, RobustDAWarning):
-        print(f"robustda: warning: {message}", file=sys.stderr)
+        print(f"robustda: warning: {_shown(message)}", file=sys.stderr)
+
+
+def _shown(message: object) -> str:
+    """A message may quote a file, and a file may hold what a terminal would obey."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in str(message))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from robustda.errors import ConfigError
 from robustda.methods.base import Batch, Method, Phase, Task
 from robustda.nets import Wide
 from robustda.profile import Profile
+from robustda.ranks import Ranks, alone
 from robustda.tracking import tracker_names
 
 __all__ = ["Runtime", "Stepper", "place"]
@@ -36,7 +37,7 @@ _WIDE = 2**18  # weights of a layer from which on products in bfloat16 pay on a 
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """How a run is carried out. None of it changes what is learned, but for rounding.
+    """How a run is carried out. Nothing but select and rollback changes what is learned, but for rounding.
 
     Parameters
     ----------
@@ -47,11 +48,15 @@ class Runtime:
     placement: keep the data on the device, or stream them to it batch by batch; auto keeps what takes up no more than
         half of the free memory there.
     threads: CPU threads (0: as PyTorch decides).
-    capture: record the training step and replay it (GPU only).
+    capture: record the training step and replay it (GPU only, one process, not in pieces).
+    pieces: run each batch through the backbone in so many pieces, which takes less memory and more time; the loss and
+        its gradient are still those of the whole batch, but for batch norm inside the backbone.
     log_every: steps between two entries in the metrics.
     eval_every: steps between two evaluations of a labelled target (0: only at the end).
     select: keep the network of the last step, or of the evaluation that a criterion without target labels likes best:
         im, snd, bnm or dev (see `robustda.select`). The first three are logged at every evaluation in any case.
+    rollback: if training diverges, go back to the last good checkpoint once, and on at so large a share of the learning
+        rate, such as .1 (0: stop and say why).
     checkpoint_seconds: least time between two checkpoints, which are made at entries in the metrics.
     stages: a folder of stages that runs share: a curriculum for the same source and settings is done once in it.
     track: where the curves go beside metrics.csv: tensorboard (into the run folder), mlflow, wandb, several with commas
@@ -66,9 +71,11 @@ class Runtime:
     placement: Literal["auto", "device", "stream"] = "auto"
     threads: int = 0
     capture: bool = True
+    pieces: int = 1
     log_every: int = 50
     eval_every: int = 500
     select: Literal["last", "im", "snd", "bnm", "dev"] = "last"
+    rollback: float = 0.0
     checkpoint_seconds: float = 60.0
     stages: str | None = None
     track: str | list[str] = "tensorboard"
@@ -77,8 +84,13 @@ class Runtime:
     profile: bool = False
 
     def __post_init__(self) -> None:
-        if self.log_every < 1:
-            raise ConfigError(f"log_every is {self.log_every}: give a number of at least 1")
+        for name in ("log_every", "pieces"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}: give a number of at least 1")
+        if not 0 <= self.rollback < 1:
+            raise ConfigError(
+                f"rollback is {self.rollback}: give a share of the learning rate from 0 to 1, less than 1"
+            )
         for name in ("threads", "eval_every", "checkpoint_seconds"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}: give a number of at least 0")
@@ -91,10 +103,12 @@ class Runtime:
 
     def torch_device(self) -> torch.device:
         """The device to use."""
+        ranks = Ranks.of_environment()
+        own = f"cuda:{ranks.local % max(1, torch.cuda.device_count())}" if ranks.size > 1 else "cuda"
         if self.device == "auto":
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+            return torch.device(own if torch.cuda.is_available() else "cpu")
         try:
-            device = torch.device(self.device)
+            device = torch.device(own if self.device == "cuda" else self.device)
             torch.empty(0, device=device)
         except (RuntimeError, AssertionError) as error:
             raise ConfigError(
@@ -175,9 +189,18 @@ class Stepper:
     """The training step of a phase, and the totals of what it reports."""
 
     def __init__(
-        self, phase: Phase, task: Task, method: Method, *, capture: bool, profile: Profile | None = None
+        self,
+        phase: Phase,
+        task: Task,
+        method: Method,
+        *,
+        capture: bool,
+        profile: Profile | None = None,
+        ranks: Ranks = alone,
+        rate_share: float = 1.0,
     ) -> None:
-        self.phase, self.task, self.method = phase, task, method
+        self.rate_share = rate_share
+        self.phase, self.task, self.method, self.ranks = phase, task, method, ranks
         self._profile = profile or Profile(task.device, on=False)
         device, size = task.device, method.batch_size
         seed = (method.seed, phase.name)
@@ -209,7 +232,7 @@ class Stepper:
         self._totals = torch.zeros(0, device=device)
         self._counted = 0
         self._carried: dict[str, Tensor] = {}
-        self._capture = capture and device.type == "cuda"
+        self._capture = capture and device.type == "cuda" and ranks.size == 1
         self._ran = 0
         self._graph: torch.cuda.CUDAGraph | None = None
 
@@ -263,8 +286,10 @@ class Stepper:
             terms = self.phase.loss(batch, progress)
         with profile.section("step: backward"):
             terms["loss"].backward()  # type: ignore[no-untyped-call]
+            self.ranks.add_up(self.phase.network)
         with profile.section("step: optimiser"):
             rate = self.phase.learning_rate(progress)
+            rate = rate if self.rate_share == 1 else rate * self.rate_share
             for group in self.optimizer.param_groups:
                 group["lr"].copy_(torch.as_tensor(rate * group["share"]))
             self.optimizer.step()

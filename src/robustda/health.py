@@ -17,7 +17,7 @@ from robustda.errors import RobustDAWarning, RunError
 from robustda.methods.base import Method, Phase, Task
 from robustda.run import RunFolder
 
-__all__ = ["Health", "remedy"]
+__all__ = ["Diverged", "Health", "remedy"]
 
 _FEWEST = 20  # target examples; of fewer nothing can be said
 _SHORT = 100  # steps; of fewer nobody expects much
@@ -27,6 +27,10 @@ _COMMON = 0.8  # a class that so large a share of the source has may well be all
 _FORCES = ("beta", "mmd_weight", "domain_weight", "entropy_weight")
 
 
+class Diverged(RunError):
+    """A number of the run is not finite any more."""
+
+
 class Health:
     """Watches a run: `check` looks at what is predicted on the target, and stops a run that has collapsed."""
 
@@ -34,7 +38,8 @@ class Health:
         self._method, self._n_classes, self._classes, self._folder = method, task.n_classes, classes, folder
         counts = torch.bincount(task.labels, minlength=task.n_classes).double()
         self._shares = (counts / counts.sum()).tolist()
-        self._was_spread = False
+        self.was_spread = False
+        """Whether it has ever told the target's examples apart; kept with every checkpoint."""
         self.ailing = False
         """Whether the last check found all of the target in one class: no state to keep."""
 
@@ -42,7 +47,7 @@ class Health:
         """Stop if one of the values, logged or about to be saved, is no number any more."""
         for name, value in values.items():
             if not bool(torch.as_tensor(value).isfinite().all()):
-                raise RunError(
+                raise Diverged(
                     f"training diverged: {name} is not finite at step {step} of phase {phase.name}; "
                     f"{remedy(phase)}{self._kept()}"
                 )
@@ -54,20 +59,20 @@ class Health:
         """
         share, name = self._largest(logits)
         collapsed = share >= _COLLAPSED and len(logits) >= _FEWEST
-        if collapsed and self._was_spread and (self.ailing or step == phase.steps):
+        if collapsed and self.was_spread and (self.ailing or step == phase.steps):
             raise RunError(
                 f"training collapsed: by step {step} of phase {phase.name} {share:.0%} of the target is predicted to "
                 f"be {name!r}, and it was not so before; {self._weaker(phase)}{self._kept()}"
             )
-        self._was_spread |= not collapsed
-        self.ailing = collapsed and self._was_spread
+        self.was_spread |= not collapsed
+        self.ailing = collapsed and self.was_spread
         return {"largest_class": share}
 
     def conclude(self, phase: Phase, logits: Tensor) -> None:
         """Warn about a network that has never told the target's examples apart."""
         share, name = self._largest(logits)
         enough = len(logits) >= _FEWEST and self._method.steps >= _SHORT
-        if enough and share >= _COLLAPSED and not self._was_spread:
+        if enough and share >= _COLLAPSED and not self.was_spread:
             warnings.warn(
                 f"{share:.0%} of the target is predicted to be {name!r}: either it is all of one class, or the model "
                 f"has learned too little: give it more steps (now {self._method.steps:,}); if that does not help, "

@@ -34,7 +34,7 @@ def weighted_risk(logits: Tensor, labels: Tensor, weights: Tensor | None = None)
     >>> float(weighted_risk(logits, torch.tensor([0, 0]), torch.tensor([1.0, 0.0]))).__round__(4)
     0.1269
     """
-    losses = F.cross_entropy(logits, labels, reduction="none")
+    losses = F.cross_entropy(_wide(logits), labels, reduction="none")
     return losses.mean() if weights is None else masked_mean(losses, weights)
 
 
@@ -52,7 +52,7 @@ def margin_discrepancy(
     features reach it through a gradient reversal, so the same number is maximised by the representation.
     """
     return {
-        "source_disparity": alpha * F.cross_entropy(adversary_source, labels_source),
+        "source_disparity": alpha * F.cross_entropy(_wide(adversary_source), labels_source),
         "target_disparity": -log_one_minus_softmax(adversary_target, labels_target).mean(),
     }
 
@@ -75,7 +75,7 @@ def proxy_margin_discrepancy(
     The first pair alone is unbounded below once |Q'| < |Q_n|/α. The sum is bounded for α ≥ 1, hence they are only
     offered together; `first_pair=False` leaves the second alone, which is bounded always.
     """
-    losses = F.cross_entropy(adversary_source, labels_source, reduction="none")
+    losses = F.cross_entropy(_wide(adversary_source), labels_source, reduction="none")
     proxy_disparity = masked_mean(losses, proxy)
     terms = {
         "source_disparity": alpha * proxy_disparity,
@@ -107,15 +107,20 @@ def log_one_minus_softmax(logits: Tensor, labels: Tensor) -> Tensor:
     It is the log of the other classes' share, Σ_{j≠label} e^{z_j} / Σ_j e^{z_j}, and is computed as just that: no
     subtraction from one, so neither the value nor the gradient is ever infinite.
     """
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    wide = _wide(logits)
     others = wide.scatter(1, labels[:, None], float("-inf"))
-    return (torch.logsumexp(others, dim=1) - torch.logsumexp(wide, dim=1)).to(logits.dtype)
+    return torch.logsumexp(others, dim=1) - torch.logsumexp(wide, dim=1)
 
 
 def entropy(logits: Tensor) -> Tensor:
     """Shannon entropy of the softmax, per example, in nats."""
-    log_probabilities = F.log_softmax(logits, dim=1)
+    log_probabilities = F.log_softmax(_wide(logits), dim=1)
     return -(log_probabilities.exp() * log_probabilities).sum(dim=1)
+
+
+def _wide(logits: Tensor) -> Tensor:
+    """At least float32: half precision ends at 65,504, which a sum or a logarithm of large logits soon exceeds."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from robustda.backbones import given_again
 from robustda.data.batches import Inputs
@@ -20,6 +20,8 @@ from robustda.errors import ConfigError, DataError, RunError
 from robustda.exported import Exported, is_export
 from robustda.methods import create_method
 from robustda.methods.base import Method, forward_all
+from robustda.nets import Classifier
+from robustda.reading import read_object
 from robustda.run import load_tensors
 
 if TYPE_CHECKING:
@@ -40,13 +42,13 @@ def load(path: str | os.PathLike[str], *, device: str = "auto", backbone: torch.
     if not (path / "model.json").is_file():
         raise RunError(f"{path} holds no finished run: give the --out folder of a fit that has ended")
     try:
-        about = json.loads((path / "model.json").read_text())
+        about = read_object(path / "model.json")
         try:
             about["params"]["backbone"] = given_again(about["params"].get("backbone", "auto"), backbone)
         except ConfigError as error:
             raise RunError(f"{path}: {error}") from error
         method = rebuild(about, load_tensors(path / "model.safetensors", about["digest"]))
-        method.summary_ = json.loads((path / "summary.json").read_text())
+        method.summary_ = read_object(path / "summary.json")
         _load_tables(method, path)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         if isinstance(error, RunError):
@@ -76,13 +78,25 @@ def rebuild(about: dict[str, Any], weights: dict[str, torch.Tensor]) -> Method:
     method = create_method(about["method"], **about["params"])
     if "backbone_recipe" in about:
         method.backbone_recipe_ = about["backbone_recipe"]
-    network = method.network(tuple(about["example_shape"]), len(about["classes"]), pretrained=False)
-    network.load_state_dict(weights)
+    network = _network(method, about, weights)
     method.classes_ = np.asarray(about["classes"])
     method.image_size_, method.example_shape_ = int(about["image_size"]), tuple(about["example_shape"])
     method.features_ = tuple(about["features"])
     method.network_ = network.eval()
     return method
+
+
+def _network(method: Method, about: dict[str, Any], tensors: dict[str, Tensor]) -> Classifier:
+    """The network with its weights. Whether it has the size of the weights is looked at before it is made."""
+    shape, count = tuple(about["example_shape"]), len(about["classes"])
+    with torch.device("meta"):
+        planned = method.network(shape, count, pretrained=False).state_dict()
+    wrong = [name for name, tensor in planned.items() if name not in tensors or tensor.shape != tensors[name].shape]
+    if wrong:
+        raise ValueError(f"model.json and model.safetensors do not agree about {wrong[0]}")
+    network = method.network(shape, count, pretrained=False)
+    network.load_state_dict(tensors)
+    return network
 
 
 def predict_proba(method: Method | Exported, x: Domain | np.ndarray | str | os.PathLike[str]) -> np.ndarray:

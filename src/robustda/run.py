@@ -12,16 +12,20 @@ summary.json       the outcome in a few numbers               done              
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import errno
 import hashlib
+import itertools
 import json
 import os
 import platform
+import re
 import shutil
 import socket
 import sys
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,6 +34,7 @@ from torch import Tensor
 
 from robustda._version import __version__
 from robustda.errors import RobustDAWarning, RunError
+from robustda.reading import check_tensor_file, read_object
 
 __all__ = [
     "Checkpoint",
@@ -38,6 +43,7 @@ __all__ = [
     "environment",
     "load_tensors",
     "save_tensors",
+    "seal",
     "write_whole",
 ]
 
@@ -57,7 +63,10 @@ class RunFolder:
                 f"cannot write to the run folder {self.path} ({error.strerror}): choose another --out"
             ) from error
         try:
-            self._check_config(json.loads(json.dumps(config)))
+            with self.disk_trouble():
+                self._config_digest = self._check_config(json.loads(json.dumps(config)))
+            if self.done:  # killed right after it was
+                shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
         except BaseException:
             self.close()  # the traceback may live on and would hold the lock with it
             raise
@@ -69,7 +78,24 @@ class RunFolder:
 
     def close(self) -> None:
         """Give the lock back."""
-        self._lock.close()
+        if not self._lock.closed:
+            with contextlib.suppress(OSError):  # the disk may be one that may only be read by now
+                self._lock.truncate(0)
+            self._lock.close()
+
+    @contextlib.contextmanager
+    def disk_trouble(self) -> Iterator[None]:
+        """Say in one line that the folder cannot be written to any more: what is in it is whole all the same."""
+        try:
+            yield
+        except OSError as error:
+            remedy = "the same command takes the run up again once there is room"
+            if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+                remedy = "the same command takes the run up again once that is allowed"
+            elif error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                remedy = "check that disk; the same command takes the run up again"
+            reason = error.strerror or str(error)
+            raise RunError(f"cannot write to the run folder {self.path} ({reason}): {remedy}") from error
 
     def write_json(self, name: str, content: Any) -> None:
         """Write a JSON file, whole or not at all."""
@@ -86,20 +112,24 @@ class RunFolder:
             writer.writerows(rows)
 
     def save_checkpoint(self, tensors: dict[str, Tensor], note: dict[str, Any]) -> None:
-        """Keep a state to resume from: tensors in safetensors, the rest in JSON with the tensors' digest."""
-        save_tensors_here = self.path / "checkpoints"
-        save_tensors_here.mkdir(exist_ok=True)
+        """Keep a state to resume from: tensors in safetensors, the rest in JSON with the digests of all of it."""
+        parent = self.path / "checkpoints"
         name = f"{note['phase_number']:02d}-{note['step']:08d}"
-        temporary = save_tensors_here / f".{name}.{uuid.uuid4().hex}"
-        temporary.mkdir()
-        digest = save_tensors(temporary / "state.safetensors", tensors)
-        write_whole(temporary / "state.json", json.dumps(note | {"digest": digest}).encode())
-        _sync(temporary)
-        final = save_tensors_here / name
-        if final.exists():  # a damaged one that a resumed run has now made anew
-            shutil.rmtree(final)
-        os.replace(temporary, final)
-        _sync(save_tensors_here)
+        temporary = parent / f".{name}.{uuid.uuid4().hex}"
+        try:
+            parent.mkdir(exist_ok=True)
+            temporary.mkdir()
+            digest = save_tensors(temporary / "state.safetensors", tensors)
+            size = (temporary / "state.safetensors").stat().st_size
+            sealed = seal(note | {"digest": digest, "bytes": size, "config": self._config_digest})
+            write_whole(temporary / "state.json", json.dumps(sealed).encode())
+            final = parent / name
+            if final.exists():  # a damaged one that a resumed run has now made anew
+                shutil.rmtree(final)
+            os.replace(temporary, final)
+            _sync(parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)  # a full disk needs the room
         for old in self._checkpoints()[:-2]:
             shutil.rmtree(old, ignore_errors=True)
 
@@ -109,14 +139,24 @@ class RunFolder:
             shutil.rmtree(stray, ignore_errors=True)
         for path in reversed(self._checkpoints()):
             try:
-                note = json.loads((path / "state.json").read_text())
-                return load_tensors(path / "state.safetensors", note["digest"]), note
+                return self._read_checkpoint(path)
             except (OSError, ValueError, KeyError) as error:
+                if isinstance(error, RunError):
+                    raise
                 import warnings
 
                 warnings.warn(f"the checkpoint {path} is damaged ({error}): going back", RobustDAWarning, stacklevel=2)
                 shutil.rmtree(path, ignore_errors=True)  # it must not count among the two that are kept
         return None
+
+    def _read_checkpoint(self, path: Path) -> Checkpoint:
+        note = unsealed(read_object(path / "state.json"))
+        if note.get("config") != self._config_digest:
+            raise RunError(f"{path} is of a run with other settings: choose another --out, or delete the folder")
+        file = path / "state.safetensors"
+        if file.stat().st_size != note["bytes"]:
+            raise ValueError(f"{file.name} has {file.stat().st_size:,} bytes in place of {note['bytes']:,}")
+        return load_tensors(file, note["digest"]), note
 
     def newest_checkpoint(self) -> Path | None:
         """Where a resumed run would take up; None at the start of a run."""
@@ -130,15 +170,18 @@ class RunFolder:
     def _checkpoints(self) -> list[Path]:
         return sorted(p for p in (self.path / "checkpoints").glob("[0-9]*") if p.is_dir())
 
-    def _check_config(self, config: dict[str, Any]) -> None:
+    def _check_config(self, config: dict[str, Any]) -> str:
+        """Write the settings down, or compare them with those of the run that is here; returns their digest."""
+        digest = hashlib.blake2b(json.dumps(config, sort_keys=True).encode(), digest_size=16).hexdigest()
         path = self.path / "config.json"
         if not path.exists() or not (self.done or self._checkpoints()):
-            # Nothing to lose yet: a run that failed at its start may be tried again with other settings.
+            # Nothing to lose yet: a run that failed at its start may be tried again with other settings. Where only
+            # this file was lost, its digest in the checkpoints tells whether they are of the same run.
             self.write_json("environment.json", environment())
             self.write_json("config.json", config)
-            return
+            return digest
         try:
-            before = json.loads(path.read_text())
+            before = read_object(path)
         except ValueError as error:
             raise RunError(f"{path} cannot be read ({error}): choose another --out") from error
         changed = [f"{name} {old!r} → {new!r}" for name, old, new in _differences(before, config)]
@@ -148,6 +191,7 @@ class RunFolder:
                 f"{self.path} holds a run with other settings ({'; '.join(changed[:3])}{more}): "
                 "choose another --out, or delete the folder to start anew"
             )
+        return digest
 
 
 class Metrics:
@@ -155,25 +199,49 @@ class Metrics:
 
     HEADER = ("phase", "step", "metric", "value")
 
-    def __init__(self, path: Path | None, rows: int = 0) -> None:
-        """Take up after the first `rows` entries: what an interrupted run wrote beyond its checkpoint is dropped."""
+    def __init__(self, path: Path | None, rows: int = 0, digest: str | None = None) -> None:
+        """Take up after the first `rows` entries: what an interrupted run wrote beyond its checkpoint is dropped.
+
+        Those entries must be the ones that were there when the checkpoint was made, which `digest` tells.
+        """
         self.rows: list[tuple[str, int, str, float]] = []
         self._path = path
+        self._hash = hashlib.blake2b(digest_size=16)
         if path is not None:
-            if path.exists() and rows:
-                with open(path, newline="", encoding="utf-8") as file:
-                    entries = list(csv.reader(file))[1 : rows + 1]
-                self.rows = [(phase, int(step), metric, float(value)) for phase, step, metric, value in entries]
+            if rows:
+                self._take_up(path, rows, digest)
             lines = [",".join(self.HEADER), *map(_line, self.rows)]
             write_whole(path, ("\n".join(lines) + "\n").encode())
+
+    @property
+    def digest(self) -> str:
+        """Of all entries so far."""
+        return self._hash.copy().hexdigest()
+
+    def _take_up(self, path: Path, rows: int, digest: str | None) -> None:
+        try:
+            with open(path, newline="", encoding="utf-8", errors="replace") as file:
+                entries = list(itertools.islice(csv.reader(file), 1, rows + 1))
+            self.rows = [(phase, int(step), metric, float(value)) for phase, step, metric, value in entries]
+            self._hash.update("".join(_line(row) + "\n" for row in self.rows).encode())
+            whole = len(self.rows) == rows and digest in (None, self.digest)
+        except (OSError, ValueError, csv.Error):
+            whole = False
+        if not whole:
+            raise RunError(
+                f"{path} has lost or changed some of the {rows:,} entries that its run had made: put them back, or "
+                "delete the folder to start anew"
+            )
 
     def add(self, phase: str, step: int, values: Mapping[str, float]) -> None:
         """Enter some values."""
         new = [(phase, step, metric, value) for metric, value in values.items()]
+        lines = "".join(_line(row) + "\n" for row in new)
         self.rows += new
+        self._hash.update(lines.encode())
         if self._path is not None:
             with open(self._path, "a", encoding="utf-8") as file:
-                file.writelines(_line(row) + "\n" for row in new)
+                file.write(lines)
 
     def sync(self) -> None:
         """Have what was entered safely on the disk: a checkpoint that counts on it comes next."""
@@ -212,13 +280,31 @@ def load_tensors(path: Path, digest: str | None = None) -> dict[str, Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load
 
-    content = path.read_bytes()
-    if digest is not None and hashlib.blake2b(content, digest_size=16).hexdigest() != digest:
-        raise ValueError("its content is not what was written")
+    if digest is None:
+        check_tensor_file(path)
+    else:
+        with open(path, "rb") as file:  # in pieces: what is not ours takes up no memory
+            found = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+        if found != digest:
+            raise ValueError("its content is not what was written")
+        check_tensor_file(path)
     try:
-        return load(content)
+        return load(path.read_bytes())
     except SafetensorError as error:
         raise ValueError(str(error)) from error
+
+
+def seal(note: dict[str, Any]) -> dict[str, Any]:
+    """A note with the digest of all that is in it."""
+    content = json.dumps({name: value for name, value in note.items() if name != "seal"}, sort_keys=True)
+    return note | {"seal": hashlib.blake2b(content.encode(), digest_size=16).hexdigest()}
+
+
+def unsealed(note: dict[str, Any]) -> dict[str, Any]:
+    """The note, if it is what was sealed."""
+    if seal(note)["seal"] != note.get("seal"):
+        raise ValueError("its note is not what was written")
+    return note
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -241,8 +327,13 @@ class _whole:
         if kind is not None:
             self._temporary.unlink(missing_ok=True)
             return
-        _sync(self._temporary)
-        os.replace(self._temporary, self._path)
+        try:
+            _sync(self._temporary)
+            os.replace(self._temporary, self._path)
+            _sync(self._path.parent)  # or the name may be lost with the power
+        except BaseException:
+            self._temporary.unlink(missing_ok=True)
+            raise
 
 
 def _sync(path: Path) -> None:
@@ -261,17 +352,43 @@ def _lock(path: Path) -> IO[str]:
         import fcntl
     except ImportError:  # no such locks on this system
         return file
+    file.seek(0)
+    owner = " ".join(file.read(200).split())
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        file.seek(0)
-        owner = file.read().strip() or "another process"
-        file.close()
-        raise RunError(f"{path.parent} is in use by {owner}: wait for it, or choose another --out") from error
-    file.truncate(0)
-    file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-    file.flush()
+    except OSError as error:
+        taken = error.errno in (errno.EWOULDBLOCK, errno.EACCES)
+        if taken or _alive(owner):
+            file.close()
+            owner = owner or "another process"
+            rest = "" if taken else f" (if that is over, delete {path})"
+            raise RunError(f"{path.parent} is in use by {owner}: wait for it, or choose another --out{rest}") from error
+    try:
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        file.flush()
+    except OSError:
+        with contextlib.suppress(OSError):  # what could not be written is tried once more when it is closed
+            file.close()
+        raise
     return file
+
+
+def _alive(owner: str) -> bool:
+    """Whether the owner that a lock file names may still be at work, on file systems that know no locks.
+
+    A process of another host cannot be looked for: it is taken to be alive.
+    """
+    named = re.fullmatch(r"process (\d+) on (\S+)", owner)
+    if named is None or named[2] != socket.gethostname():
+        return named is not None
+    try:
+        os.kill(int(named[1]), 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return int(named[1]) != os.getpid()
 
 
 def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:

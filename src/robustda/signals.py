@@ -24,11 +24,17 @@ class StopRequest:
     def __bool__(self) -> bool:
         return self._got != 0
 
-    def obey(self) -> None:
-        """Stop, as asked."""
-        if self._got == signal.SIGINT:
+    @property
+    def number(self) -> int:
+        """Of the signal that came; 0 while none has."""
+        return self._got
+
+    def obey(self, number: int = 0) -> None:
+        """Stop, as asked; by the signal that another process got, if it is given."""
+        number = number or self._got
+        if number == signal.SIGINT:
             raise KeyboardInterrupt
-        raise RunStopped(signal.Signals(self._got))
+        raise RunStopped(signal.Signals(number))
 
     @contextmanager
     def listening(self) -> Iterator[None]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import re
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,16 +17,19 @@ from torch import Tensor
 
 from robustda._version import __version__
 from robustda.data.batches import Inputs, derive_seed
+from robustda.data.cache import content_digest
 from robustda.data.domain import Domain, check_pair
 from robustda.data.views import at_size, natural_size, view
 from robustda.decisions import read_decisions
 from robustda.engine import Runtime, Stepper, place
-from robustda.errors import RunError
-from robustda.health import Health, remedy
+from robustda.errors import RobustDAError, RobustDAWarning, RunError
+from robustda.health import Diverged, Health, remedy
 from robustda.methods.base import Method, Phase, Task, forward_all
+from robustda.pieces import in_one, in_pieces
 from robustda.predict import describe, load, prediction_table
 from robustda.profile import Profile
 from robustda.progress import Bar
+from robustda.ranks import Ranks
 from robustda.run import Metrics, RunFolder, save_tensors, write_whole
 from robustda.select import scores, validation_score
 from robustda.signals import StopRequest
@@ -34,6 +40,7 @@ __all__ = ["fit"]
 
 _SAMPLE = 1024  # examples of the target by which a run is judged, beside its accuracy
 _WORST = float("-inf")
+_NO_MEMORY = re.compile("not enough memory|can't allocate memory|cannot allocate memory", re.IGNORECASE)
 _SELECTED = "selected/"  # where the network that was liked best lies in the task's memory
 
 
@@ -53,15 +60,35 @@ def fit(
     `decisions` is a file that the audit page exported: it is applied to the source first.
     """
     runtime = Runtime(**options)
+    ranks = Ranks.of_environment()
+    ranks.check(method.batch_size)
+    with ranks.joined(runtime.torch_device()):
+        _fit(method, source, target, out, {"cache_dir": cache_dir, "strict": strict}, decisions, runtime, ranks)
+
+
+def _fit(
+    method: Method,
+    source: Domain,
+    target: Domain,
+    out: str | os.PathLike[str] | None,
+    decoding: dict[str, Any],
+    decisions: str | os.PathLike[str] | None,
+    runtime: Runtime,
+    ranks: Ranks,
+) -> None:
     decided = None if decisions is None else read_decisions(decisions)
     source = source if decided is None else decided.apply(source)
     profile = Profile(runtime.torch_device(), on=runtime.profile)
     source, target = check_pair(source, target)
     if source.kind == "images":
         size = method.image_size or natural_size(source)
-        decoding = {"cache_dir": cache_dir, "strict": strict, "progress": runtime.progress}
-        with profile.section("decode"):
-            source, target = at_size(source, size, **decoding), at_size(target, size, **decoding)
+        decoding["progress"] = runtime.progress and ranks.first
+        with profile.section("decode"), warnings.catch_warnings():
+            if not ranks.first:
+                warnings.simplefilter("ignore", RobustDAWarning)  # rank 0 has said it
+            source, target = ranks.one_after_the_other(
+                lambda: (at_size(source, size, **decoding), at_size(target, size, **decoding))
+            )
         source, target = check_pair(source, target)  # a class may have lost all its images
         method.image_size_ = size
     else:
@@ -70,26 +97,33 @@ def fit(
     config = {"method": method.name, "params": method.record(), "data": _fingerprint(source, target)}
     if runtime.select != "last":
         config["select"] = runtime.select
-    folder = None if out is None else RunFolder(out, config)
+    opened: list[RunFolder] = []
+
+    def open_folder() -> bool:
+        if out is not None:
+            opened.append(RunFolder(out, config))
+        return bool(opened and opened[0].done)
+
     try:
-        if folder is not None and folder.done:
+        if ranks.first_says(open_folder):
             own = method.backbone if isinstance(method.backbone, torch.nn.Module) else None
-            _take_over(method, load(folder.path, device=runtime.device, backbone=own))
+            _take_over(method, load(str(out), device=runtime.device, backbone=own))
             return
-        if folder is not None and decided is not None:
-            write_whole(folder.path / "decisions.csv", decided.content)
-        run = _Run(method, source, target, runtime, folder, profile)
+        folder = opened[0] if opened else None
+        run = _Run(method, source, target, runtime, folder, profile, ranks)
         if decided is not None:
             confirmed = np.isin(source.ids, list(decided.confirmed))
             run.task.confirmed = torch.as_tensor(confirmed, device=run.device)
-        with runtime.limits(), run.stop.listening():
+        with runtime.limits(), run.stop.listening(), _trouble(method, folder, ranks):
+            if folder is not None and decided is not None:
+                write_whole(folder.path / "decisions.csv", decided.content)
             run.go()
-        profile.write(folder)
+            profile.write(folder)
         method.profile_ = profile.table() if runtime.profile else []
         if run.stop:  # asked to while the outcome was being written: whoever called is not to go on with other work
             run.stop.obey()
     finally:
-        if folder is not None:
+        for folder in opened:
             folder.close()
 
 
@@ -104,8 +138,10 @@ class _Run:
         runtime: Runtime,
         folder: RunFolder | None,
         profile: Profile,
+        ranks: Ranks,
     ) -> None:
         self.method, self.runtime, self.folder, self.profile = method, runtime, folder, profile
+        self.ranks = ranks
         self.source, self.target = source, target
         self.device = runtime.torch_device()
         augmentation, crop = view(method.image_size_, method.augment)
@@ -119,24 +155,50 @@ class _Run:
                 device=self.device,
             )
         self.health = Health(method, self.task, source.classes, folder)
-        self.tracking = Tracking(runtime.trackers(), _about(method, source, target, folder))
         self.stop = StopRequest()
         self.stages = StageStore(runtime.stages)
         self.started = time.monotonic()
         self.seconds_before = 0.0
+        self.rate_share = 1.0
+        """of the learning rate: less after a rollback"""
         self.last_checkpoint = time.monotonic()
 
     def go(self) -> None:
-        """Do what is left to do of the phases, then write down the outcome."""
-        checkpoint = self.folder.load_checkpoint() if self.folder else None
-        tensors, note = checkpoint or ({}, {})
+        """Do what is left to do of the phases, then write down the outcome; once more, and slower, if asked to."""
+        try:
+            self._go()
+        except Diverged as error:
+            share = self.runtime.rollback
+            if not share or self.rate_share < 1:
+                raise
+            if self.ranks.first:
+                message = f"{str(error).partition(';')[0]}: going back, and on with {share:g} of the learning rate"
+                warnings.warn(message, RobustDAWarning, stacklevel=2)
+            self.rate_share = share
+            self._go()
+
+    def _go(self) -> None:
+        tensors: dict[str, Tensor] = {}
+
+        def take_up() -> dict[str, Any]:
+            checkpoint = self.folder.load_checkpoint() if self.folder else None
+            found, note = checkpoint or ({}, {})
+            tensors.update(found)
+            path = self.folder.path / "metrics.csv" if self.folder else None
+            self.metrics = Metrics(path, note.get("metrics_rows", 0), note.get("metrics_digest"))
+            return note
+
+        self.metrics = Metrics(None)
+        note = self.ranks.first_says(take_up)
+        tensors = self.ranks.tensors_of_first(tensors)
         first, step = note.get("phase_number", 0), note.get("step", 0)
         self.seconds_before = note.get("seconds", 0.0)
+        self.health.was_spread = note.get("was_spread", False)
+        self.rate_share = min(self.rate_share, note.get("rate_share", 1.0))
         self.task.memory = {name: t.to(self.device) for name, t in _under("memory/", tensors).items()}
-        path = self.folder.path / "metrics.csv" if self.folder else None
-        self.metrics = Metrics(path, note.get("metrics_rows", 0))
         with self.profile.section("log"):
-            self.tracking.start(self.metrics.rows, resumed=bool(checkpoint))
+            self.tracking = self._new_tracking()
+            self.tracking.start(self.metrics.rows, resumed=bool(note))
         try:
             phase = self._phases(tensors, first, step)
             with self.profile.section("conclude"):
@@ -145,13 +207,15 @@ class _Run:
             self.tracking.finish()
             raise
         self.tracking.finish(self.method.summary_)
+        self.ranks.undivide(phase.network)
+        in_one(phase.network)
 
     def _phases(self, tensors: dict[str, Tensor], first: int, step: int) -> Phase:
         """Train the phases from one on; the last one comes back."""
         builders = self.method.phases()
         for number in range(first, len(builders)):
             last = number == len(builders) - 1
-            key = None if last else self.stages.key(self.method, builders[number].__name__, self._source_digest())
+            key = None if last else self._stage_key(builders[number].__name__)
             with self.stages.held(key):
                 shared = self.stages.load(key)
                 if shared is not None:
@@ -160,8 +224,9 @@ class _Run:
                     with self.profile.section("build the network"):
                         phase = self._build(builders[number])
                     # What checkpointing does with the state of the random numbers cannot be recorded.
-                    capture = self.runtime.capture and not self.method.checkpointing
-                    stepper = Stepper(phase, self.task, self.method, capture=capture, profile=self.profile)
+                    capture = self.runtime.capture and self.runtime.pieces == 1 and not self.method.checkpointing
+                    how = {"profile": self.profile, "ranks": self.ranks, "rate_share": self.rate_share}
+                    stepper = Stepper(phase, self.task, self.method, capture=capture, **how)  # type: ignore[arg-type]
                     start = step if number == first else 0
                     if start:
                         _restore(tensors, phase, stepper)
@@ -170,14 +235,22 @@ class _Run:
             tensors = {}
             if not last:
                 self._save(number + 1, 0, {})
-                if self.stop:
-                    self.stop.obey()
+                if asked := self.ranks.largest(self.stop.number):
+                    self.stop.obey(asked)
         return phase
 
-    def _source_digest(self) -> dict[str, Any]:
-        """What a stage that does not see the target knows of the data; with a person's decisions it is its own."""
+    def _new_tracking(self) -> Tracking:
+        trackers = self.runtime.trackers() if self.ranks.first else []
+        return Tracking(trackers, _about(self.method, self.source, self.target, self.folder))
+
+    def _stage_key(self, name: str) -> str | None:
+        """The name of a stage that runs share, if they do. What it knows of the data is the source, and what a person
+        has decided about it; several processes, and a learning rate that was lowered, keep to themselves."""
+        if self.runtime.stages is None or self.ranks.size > 1 or self.rate_share < 1:
+            return None
         confirmed = [] if self.task.confirmed is None else self.task.confirmed.nonzero()[:, 0].tolist()
-        return _fingerprint(self.source) | {"crop": self.task.source.example_shape, "confirmed": confirmed}
+        seen = _fingerprint(self.source) | {"crop": self.task.source.example_shape, "confirmed": confirmed}
+        return self.stages.key(self.method, name, seen)
 
     def _adopt(self, name: str, stage: Stage) -> None:
         """Go on as if this run had done the stage itself."""
@@ -199,13 +272,17 @@ class _Run:
         torch.manual_seed(derive_seed(self.method.seed, build.__name__, "weights"))
         phase = build(self.task)
         place(phase.network, self.device, self.runtime)
+        if self.ranks.size > 1:  # they should be equal anyway; on different machines they might not be to the last bit
+            phase.network.load_state_dict(self.ranks.tensors_of_first(phase.network.state_dict()))
+        in_pieces(phase.network, self.runtime.pieces)
+        self.ranks.divide(phase.network)
         return phase
 
     def _train(self, phase: Phase, stepper: Stepper, number: int, start: int, *, last: bool) -> None:
         """The loop itself."""
         runtime, network, profile = self.runtime, phase.network, self.profile
         network.train()
-        with Bar(phase.name, phase.steps, start, show=runtime.progress) as bar:
+        with Bar(phase.name, phase.steps, start, show=runtime.progress and self.ranks.first) as bar:
             for step in range(start, phase.steps):
                 profile.step(phase.name, step)
                 if phase.before_epoch and step % phase.epoch_steps == 0:
@@ -217,30 +294,40 @@ class _Run:
                     with profile.section("between epochs"):
                         _aside(network, phase.after_epoch)
                 ended = done == phase.steps
-                if self.stop and not ended:
-                    self._keep(phase, stepper, number, done, check=last)
-                    self.stop.obey()
-                evaluate = last and (ended or (runtime.eval_every and done % runtime.eval_every == 0))
-                if not (ended or evaluate or done % runtime.log_every == 0):
-                    continue
-                with profile.section("wait for the device"):
-                    report = stepper.report() | _schedules(phase, step)
-                profile.entry(phase.name, done)
-                self.health.finite(phase, done, report)
-                if evaluate:
-                    with profile.section("evaluate"):
-                        report |= self._evaluate(phase, done)
-                with profile.section("log"):
-                    self.metrics.add(phase.name, done, report)
-                    self.tracking.add(phase.name, done, report)
-                bar.update(done, report["loss"], report.get("target_accuracy"))
-                if not ended and time.monotonic() - self.last_checkpoint >= runtime.checkpoint_seconds:
+                evaluate = bool(last and (ended or (runtime.eval_every and done % runtime.eval_every == 0)))
+                due = ended or evaluate or done % runtime.log_every == 0
+                if due:
+                    report = self._report(phase, stepper, done, evaluate=evaluate)
+                    bar.update(done, report["loss"], report.get("target_accuracy"))
+                if ended:
+                    break
+                asked = self.ranks.largest(self.stop.number)
+                rested = time.monotonic() - self.last_checkpoint >= runtime.checkpoint_seconds
+                if asked or (due and self.ranks.largest(rested)):
                     self._keep(phase, stepper, number, done, check=last and not evaluate)
+                if asked:
+                    self.stop.obey(asked)
         profile.end(phase.name)
         network.eval()
         if phase.end:
             with profile.section("end of the phase"):
                 phase.end()
+                memory = self.ranks.tensors_of_first(self.task.memory)
+                self.task.memory = {name: tensor.to(self.device) for name, tensor in memory.items()}
+
+    def _report(self, phase: Phase, stepper: Stepper, done: int, *, evaluate: bool) -> dict[str, float]:
+        """Enter the means since the last report, and how the network stands on the target, in the metrics."""
+        with self.profile.section("wait for the device"):
+            report = stepper.report() | _schedules(phase, done - 1, self.rate_share)
+        self.profile.entry(phase.name, done)
+        self.health.finite(phase, done, report)
+        if evaluate:
+            with self.profile.section("evaluate"):
+                report |= self._evaluate(phase, done)
+        with self.profile.section("log"):
+            self.metrics.add(phase.name, done, report)
+            self.tracking.add(phase.name, done, report)
+        return report
 
     def _keep(self, phase: Phase, stepper: Stepper, number: int, done: int, *, check: bool) -> None:
         """Make a checkpoint in the middle of a phase, if the state is a good one."""
@@ -283,6 +370,7 @@ class _Run:
         return logits
 
     def _save(self, number: int, step: int, tensors: dict[str, Tensor]) -> None:
+        self.last_checkpoint = time.monotonic()
         if self.folder is None:
             return
         tensors |= {f"memory/{name}": tensor for name, tensor in self.task.memory.items()}
@@ -291,7 +379,10 @@ class _Run:
             "phase_number": number,
             "step": step,
             "metrics_rows": len(self.metrics.rows),
+            "metrics_digest": self.metrics.digest,
             "seconds": seconds,
+            "was_spread": self.health.was_spread,
+            "rate_share": self.rate_share,
         }
         with self.profile.section("checkpoint"):
             self.metrics.sync()
@@ -309,7 +400,8 @@ class _Run:
         probabilities = torch.softmax(logits, dim=1).cpu().numpy()
         if not np.isfinite(probabilities).all():
             raise RunError(f"training diverged: the predictions are not finite; {remedy(phase)}")
-        self.health.conclude(phase, logits)
+        if self.ranks.first:
+            self.health.conclude(phase, logits)
         method.network_ = phase.network  # type: ignore[assignment]
         method.example_shape_ = self.task.source.example_shape
         method.history_ = pd.DataFrame(self.metrics.rows, columns=list(Metrics.HEADER))
@@ -331,6 +423,8 @@ class _Run:
         }
         if "trust" in memory:
             method.summary_["class_noise_rates"] = memory["noise_rate"].tolist()
+        if self.rate_share < 1:
+            method.summary_["rolled_back_to_rate"] = self.rate_share
         if "select_step" in memory:
             method.summary_ |= {"selected_by": self.runtime.select, "selected_step": int(memory["select_step"])}
         if self.folder is not None:
@@ -404,13 +498,11 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def _schedules(phase: Phase, step: int) -> dict[str, float]:
+def _schedules(phase: Phase, step: int, rate_share: float) -> dict[str, float]:
     """The learning rate, and whatever else follows a schedule, as it was in this step."""
     progress = torch.tensor(step / phase.steps)
-    return {
-        name: float(value(progress))
-        for name, value in {"learning_rate": phase.learning_rate, **phase.schedules}.items()
-    }
+    others = {name: float(value(progress)) for name, value in phase.schedules.items()}
+    return {"learning_rate": rate_share * float(phase.learning_rate(progress)), **others}
 
 
 def _score(predicted: np.ndarray, target: Domain) -> float:
@@ -420,13 +512,12 @@ def _score(predicted: np.ndarray, target: Domain) -> float:
 
 
 def _fingerprint(*domains: Domain) -> dict[str, Any]:
-    """Enough of the data to notice on a restart that they have changed: ids, labels, and a sample of the inputs."""
+    """Of all the data, to notice on a restart that they have changed: ids, labels, and every input."""
     digest = hashlib.blake2b(digest_size=16)
     for domain in domains:
         digest.update("\0".join(domain.ids).encode())
         digest.update(b"" if domain.y is None else domain.y.tobytes())
-        rows = np.unique(np.linspace(0, len(domain) - 1, 200).astype(int))
-        digest.update(np.ascontiguousarray(np.asarray(domain.x)[rows]).tobytes())
+        digest.update(content_digest(np.asanyarray(domain.x)))
     named = dict(zip(("source", "target"), domains, strict=False))
     return {
         **{role: domain.name for role, domain in named.items()},
@@ -435,6 +526,26 @@ def _fingerprint(*domains: Domain) -> dict[str, Any]:
         "classes": domains[0].classes.tolist(),
         "digest": digest.hexdigest(),
     }
+
+
+@contextlib.contextmanager
+def _trouble(method: Method, folder: RunFolder | None, ranks: Ranks) -> Iterator[None]:
+    """One line for what a machine runs out of: room on the disk, memory. What all ranks find, rank 0 says."""
+    try:
+        with folder.disk_trouble() if folder else contextlib.nullcontext():
+            yield
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and not _NO_MEMORY.search(str(error)):
+            raise
+        where = "; the same command then goes on where it stood" if folder and folder.newest_checkpoint() else ""
+        raise RunError(
+            f"the memory is full: end what else needs it, or choose a smaller batch_size (now {method.batch_size}) or "
+            f"backbone{where}"
+        ) from error
+    except RobustDAError:
+        if ranks.first:
+            raise
+        raise SystemExit(2) from None
 
 
 def _take_over(method: Method, finished: Method) -> None:

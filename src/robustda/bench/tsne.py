@@ -69,12 +69,12 @@ def draw_tsne(cells: Sequence[Cell], out: Path, paths: Sequence[Path]) -> dict[s
         accuracy, apart = accuracy_of(cell, out), separation(features, labels)
         found[cell.method] = (accuracy, apart)
         placed = embed(features)
-        # No palette has thirty colours that all can be told apart: digits and letters say which class a point is of.
-        colours = colormaps["turbo"]((labels % 16) / 15)
+        panel.scatter(*placed.T, s=7, c=colormaps["turbo"]((labels * 7 % 31) / 30), linewidths=0)
+        # No palette has thirty colours that all can be told apart: letters say where each class has its middle.
         for number in np.unique(labels):
-            some = labels == number
-            marker = f"${chr(65 + number % 26)}{'' if number < 26 else number // 26}$"
-            panel.scatter(*placed[some].T, s=22, marker=marker, c=colours[some], linewidths=0.2)
+            name = chr(65 + number % 26) + ("" if number < 26 else str(number // 26))
+            centre = np.median(placed[labels == number], axis=0)
+            panel.annotate(name, centre, fontsize=7, weight="bold", ha="center", va="center")
         panel.set_title(f"{cell.method}: {accuracy:.1%} right", loc="left", fontsize=11)
         panel.set_xlabel(f"{apart:.0%} of 5 nearest neighbours are of the same class", fontsize=9)
         panel.set_xticks([])

@@ -26,7 +26,9 @@ def bench(arguments: list[str]) -> int:
     from robustda.bench.tables import fill, markdown, write_tables
 
     parser = make_parser("bench", bench.__doc__)
-    parser.add_argument("name", type=str, help=f"one of {', '.join(EXPERIMENTS)}, fig-losses, fig-tsne, criteria")
+    parser.add_argument(
+        "name", type=str, help=f"one of {', '.join(EXPERIMENTS)}, fig-losses, fig-tsne, fig-discrepancy, criteria"
+    )
     parser.add_argument("--out", type=str, default="runs/bench", help="where the cells and tables go")
     parser.add_argument("--data", type=str | None, default=None, help="folder with the data (else ROBUSTDA_DATA)")
     parser.add_argument(
@@ -53,6 +55,8 @@ def bench(arguments: list[str]) -> int:
     out = Path(chosen.out)
     if chosen.name == "criteria":
         return _bench_criteria(out)
+    if chosen.name == "fig-discrepancy":
+        return _bench_discrepancy(chosen, out)
     if chosen.name == "fig-tsne":
         return _bench_tsne(chosen, out)
     if chosen.name == "fig-losses":
@@ -129,6 +133,23 @@ def _bench_tsne(chosen: Any, out: Path) -> int:
         print(f"{name:<12} {accuracy:.1%} right, {apart:.1%} of 5 nearest neighbours of the same class")
     print(f"{outcome.done} of {len(cells)} cells done; the figure is {folder / 'fig-tsne.png'}")
     return 1 if outcome.failed else 0
+
+
+def _bench_discrepancy(chosen: Any, out: Path) -> int:
+    from robustda.bench.data import data_root
+    from robustda.bench.discrepancy import draw_discrepancy, measure_discrepancy
+
+    if chosen.protocol != "features":
+        raise ConfigError("fig-discrepancy is measured on frozen features: leave --protocol out")
+    table = measure_discrepancy(data_root(chosen.data), out, chosen.seeds, device=chosen.device)
+    folder = out / "figures" / "features"
+    folder.mkdir(parents=True, exist_ok=True)
+    draw_discrepancy(table, [folder / "fig-discrepancy.png", folder / "fig-discrepancy.svg"])
+    means = table.drop(columns="seed").groupby("rate").mean()
+    means.to_csv(folder / "fig-discrepancy.csv", float_format="%.4f")
+    print(means.to_string(float_format="%.3f"))
+    print(f"the figure is {folder / 'fig-discrepancy.png'}")
+    return 0
 
 
 def _bench_criteria(out: Path) -> int:

@@ -26,6 +26,7 @@ def fit(arguments: list[str]) -> int:
     from robustda.methods import create_method, method_names
     from robustda.methods.base import method_class
     from robustda.methods.options import options
+    from robustda.ranks import Ranks
 
     # The options depend on the method, so that is looked for first, on the command line and then in the config file.
     name = early(arguments, "method") or "rda"
@@ -68,6 +69,8 @@ def fit(arguments: list[str]) -> int:
         decisions=chosen.decisions,
         **{option.name: chosen[option.name] for option in runtime_options},
     )
+    if not Ranks.of_environment().first:
+        return 0
     _print_outcome(method.summary_, Path(chosen.out))
     if chosen.profile and hasattr(method, "profile_"):  # a run that was done before has none
         _print_profile(method.profile_, Path(chosen.out))

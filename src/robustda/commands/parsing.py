@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 COLUMNS = ("label", "path_column", "id_column")
+_MOST_CONFIG, _DEEPEST = 1 << 20, 20
 _KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "list": "a list of them"}
 
 
@@ -107,6 +108,8 @@ def early(arguments: list[str], option: str) -> str | None:
     """The value of an option before the parser that knows it exists: from the command line, else the config file."""
     value = _last_given(arguments, f"--{option}")
     config = _last_given(arguments, "--config")
+    if config is not None and Path(config).is_file():
+        _check_config(Path(config))
     if value is None and config is not None and Path(config).is_file():
         import yaml
 
@@ -116,6 +119,28 @@ def early(arguments: list[str], option: str) -> str | None:
             raise ConfigError(f"the config file {config} is not YAML: {one_line(str(error), 'fit')}") from error
         value = content.get(option) if isinstance(content, dict) else None
     return None if value is None else str(value)
+
+
+def _check_config(path: Path) -> None:
+    """Refuse a config file that would take for ever to read: a few lines of references can stand for billions."""
+    import yaml
+
+    if path.stat().st_size > _MOST_CONFIG:
+        raise ConfigError(f"the config file {path} has {path.stat().st_size:,} bytes: is it one?")
+    depth = 0
+    try:
+        for event in yaml.parse(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.AliasEvent):
+                raise ConfigError(f"the config file {path} has references (*{event.anchor}), which are not read")
+            if depth > _DEEPEST:
+                raise ConfigError(f"the config file {path} nests more than {_DEEPEST} deep: mend it")
+            if depth == 1 and isinstance(event, yaml.SequenceStartEvent):
+                raise ConfigError(
+                    f"the config file {path} is a list: write lines such as steps: 2000 (fit --help has them all)"
+                )
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the config file {path} is not YAML: {one_line(str(error), 'fit')}") from error
 
 
 def read(path: str | Path, **how: Any) -> Domain:

@@ -26,11 +26,13 @@ import numpy.typing as npt
 
 from robustda.data.parallel import in_order
 from robustda.errors import DataError
+from robustda.reading import read_object
 
 __all__ = [
     "Content",
     "Entry",
     "cache_folder",
+    "content_digest",
     "entry_key",
     "file_contents",
     "file_state",
@@ -117,6 +119,23 @@ def entry_key(size: int, parts: Iterable[tuple[bytes, str]]) -> str:
     return digest.hexdigest()
 
 
+def content_digest(array: np.ndarray) -> bytes:
+    """Of all values of an array.
+
+    Pixels that are mapped from an entry are known by its name, which is made of the files' content; some of them are
+    looked at all the same, since another decoder may have filled it.
+    """
+    digest = hashlib.blake2b(f"{array.dtype} {array.shape}".encode(), digest_size=16)
+    mapped = array.filename if isinstance(array, np.memmap) else None
+    if mapped is not None and Path(mapped).name == "pixels.raw":
+        digest.update(Path(mapped).parent.name.encode())
+        array = array[np.unique(np.linspace(0, len(array) - 1, 200).astype(int))]
+    rows = max(1, (1 << 24) // max(1, array[:1].nbytes))
+    for start in range(0, len(array), rows):
+        digest.update(np.ascontiguousarray(array[start : start + rows]).data)
+    return digest.digest()
+
+
 def open_entry(folder: Path, key: str, decoder: str) -> Entry | None:
     """The entry, or None where there is none that can be trusted."""
     return _open(folder / "images" / key, decoder)
@@ -199,9 +218,11 @@ def _write_index(path: Path, index: np.ndarray) -> None:
 def _open(place: Path, decoder: str) -> Entry | None:
     raw = place / "pixels.raw"
     try:
-        meta = json.loads((place / "meta.json").read_text())
+        meta = read_object(place / "meta.json")
         count, size = int(meta["count"]), int(meta["size"])
         bad = [(int(row), str(reason)) for row, reason in meta["bad"]]
+        if size < 1 or count * size * size * 3 > raw.stat().st_size + len(bad) * size * size * 3:
+            return None
         kept = np.setdiff1d(np.arange(count), np.array([row for row, _ in bad], dtype=np.int64))
         shape = (len(kept), size, size, 3)
         if meta["bytes"] != raw.stat().st_size or meta["bytes"] != math.prod(shape) or meta["ends"] != _ends(raw):
@@ -209,7 +230,7 @@ def _open(place: Path, decoder: str) -> Entry | None:
         if bad and meta["decoder"] != decoder:  # another Pillow may read what this one could not
             return None
         return Entry(np.memmap(raw, np.uint8, "r", shape=shape), kept, bad)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
 
 

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -135,7 +136,9 @@ def longer_side(path: str | Path) -> int | None:
     from PIL import Image
 
     try:
-        with Image.open(path) as image:
+        if not Path(path).is_file():  # opening a pipe would wait for ever
+            return None
+        with Image.open(path, formats=image_formats()) as image:
             return max(image.size)
     except Exception:  # as in read_image; `decode` is where unreadable files are reported
         return None
@@ -145,9 +148,19 @@ def image_extensions() -> frozenset[str]:
     """The endings, in lower case with their dot, of the formats that Pillow can open."""
     from PIL import Image
 
-    only_recognised = {"BUFR", "GRIB", "HDF5", "MPEG"}  # Pillow knows them by sight but has no decoder
     endings = Image.registered_extensions().items()
-    return frozenset(ending.lower() for ending, kind in endings if kind in Image.OPEN and kind not in only_recognised)
+    return frozenset(ending.lower() for ending, kind in endings if kind in image_formats())
+
+
+@functools.cache
+def image_formats() -> tuple[str, ...]:
+    """The formats that are read: all of Pillow's but for those it has no decoder for, or hands to another program."""
+    from PIL import Image
+
+    Image.init()
+    only_recognised = {"BUFR", "GRIB", "HDF5", "MPEG"}
+    programs = {"EPS", "WMF"}  # a file is judged by its content: an EPS called a.jpg would be run by Ghostscript
+    return tuple(kind for kind in Image.OPEN if kind not in only_recognised | programs)
 
 
 def edit_key(files: ImageFiles, row: int) -> str:
@@ -182,7 +195,7 @@ def _open_rgb(path: str | Path) -> Image.Image:
     from PIL import Image
 
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=image_formats()) as image:
             return to_rgb(image)
     except MemoryError:
         raise

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -13,6 +15,7 @@ import numpy as np
 from robustda.data.images import ImageFiles, image_extensions
 from robustda.data.wording import listed, nearest, plural
 from robustda.errors import ConfigError, DataError
+from robustda.reading import memory_size
 
 __all__ = ["Labels", "Parts", "check_switch", "read_folder", "read_npz"]
 
@@ -76,10 +79,12 @@ def read_npz(path: Path, labels: Labels) -> Parts:
             arrays = {name: _npz_array(file, name, path) for name in names if name in file}
     except FileNotFoundError as error:
         raise DataError(f"there is no file {path}") from error
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error, SyntaxError, RuntimeError) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"{path} cannot be read as an .npz file ({error}): save it again with np.savez") from error
+        # NumPy takes what it does not know for pickled objects, and tells how to run them.
+        reason = "no archive of arrays" if "pickle" in str(error) else " ".join(str(error).split())[:200]
+        raise DataError(f"{path} cannot be read as an .npz file ({reason}): save it again with np.savez") from error
     if labels == "required" and "y" not in arrays:
         raise DataError(f"{path} has no labels: save them as the array 'y'")
     features = tuple(str(name) for name in arrays.get("features", ()))
@@ -87,6 +92,7 @@ def read_npz(path: Path, labels: Labels) -> Parts:
 
 
 def _npz_array(file: Any, name: str, path: Path) -> np.ndarray:
+    _check_npz_size(file, name, path)
     try:
         return np.asarray(file[name])
     except ValueError as error:
@@ -96,6 +102,27 @@ def _npz_array(file: Any, name: str, path: Path) -> np.ndarray:
             f"the array '{name}' in {path} is of Python objects, which are not read for safety: save it as "
             f"text or numbers, for example {name}={name}.astype(str), with '' where a label is missing"
         ) from error
+
+
+def _check_npz_size(file: Any, name: str, path: Path) -> None:
+    """Refuse an array that says it is larger than it is, or than the memory, before room is made for it."""
+    archive: zipfile.ZipFile = file.zip
+    member = name if name in archive.namelist() else f"{name}.npy"
+    if member not in archive.namelist():
+        return
+    with archive.open(member) as content:
+        version = np.lib.format.read_magic(content)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(content)
+        if dtype.hasobject:
+            return  # which is refused in its own words
+        claimed, there = math.prod(shape) * dtype.itemsize, archive.getinfo(member).file_size
+    if claimed > there:
+        raise DataError(
+            f"the array '{name}' in {path} is cut short or lies about its size: save it again with np.savez"
+        )
+    if claimed > memory_size():
+        raise DataError(f"the array '{name}' in {path} has {claimed:,} bytes, more than the memory of this machine")
 
 
 def _images_below(top: Path, endings: frozenset[str]) -> Iterator[tuple[str, ...]]:

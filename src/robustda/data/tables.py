@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import gzip
 import os
 import warnings
+import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,7 @@ from robustda.data.inputs import feature_matrix
 from robustda.data.readers import Labels, Parts, check_switch
 from robustda.data.wording import nearest
 from robustda.errors import DataError
+from robustda.reading import memory_size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,6 +25,7 @@ __all__ = ["TABLE_ENDINGS", "listed_paths", "read_table"]
 
 _JSON_ENDINGS = (".jsonl", ".jsonl.gz", ".ndjson")
 TABLE_ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq", *_JSON_ENDINGS)
+MOST_COLUMNS, MOST_HEADER = 100_000, 1 << 24
 PATH_COLUMNS = ("path", "file", "filename", "image", "filepath", "file_path", "file_name", "image_path")
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-NaN", "-nan", "NULL", "null", "None", "<NA>")
 
@@ -59,7 +63,12 @@ def read_table(
     ids = frame[id_column].astype(object) if id_column else None
     if path_column:
         paths = _paths(frame[path_column], where)
-        files = ImageFiles(tuple(os.path.join(os.path.abspath(root or folder), one) for one in paths))
+        top = os.path.abspath(root or folder)
+        files = ImageFiles(tuple(os.path.join(top, one) for one in paths))
+        for one, full in zip(paths, files.paths, strict=True):
+            # Absolute paths are plain to see; a relative one is to stay below the table.
+            if not os.path.isabs(one) and os.path.commonpath([top, os.path.normpath(full)]) != top:
+                raise DataError(f"{where}: the path '{one}' leads out of {top}: write it in full, or give root")
         if not any(os.path.exists(one) for one in files.paths):
             raise DataError(
                 f"{where}: none of the files in column '{path_column}' exists (first {files.paths[0]}): "
@@ -86,14 +95,15 @@ def _read_file(path: Path, label: str, special: Iterable[str | None]) -> pd.Data
 
     if not path.is_file():
         raise DataError(f"there is no file {path}")
+    _check_size(path)
     try:
         if path.name.lower().endswith((".parquet", ".pq")):
-            return pd.read_parquet(path)
+            return _read_parquet(path)
         if path.name.lower().endswith(_JSON_ENDINGS):
             return _read_json_lines(path)
         return _read_csv(path, label, special)
-    except (OSError, ValueError, NotImplementedError, pd.errors.ParserWarning) as error:
-        reason = " ".join(str(error).split())
+    except (OSError, ValueError, NotImplementedError, EOFError, zlib.error, pd.errors.ParserWarning) as error:
+        reason = " ".join(str(error).split())[:300]
         raise DataError(f"{path} cannot be read as a table ({reason}): mend it, or save it again") from error
 
 
@@ -110,6 +120,42 @@ def _read_json_lines(path: Path) -> pd.DataFrame:
     if not all(isinstance(row, dict) for row in rows):
         raise ValueError("not every line is an object")
     return pd.DataFrame(rows)
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    try:
+        return pd.read_parquet(path)
+    except MemoryError:
+        raise
+    except Exception as error:  # damaged files make pandas and Arrow fail in every way there is
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def _check_size(path: Path) -> None:
+    """Refuse what would fill the memory or take hours, before it is read: packed zeros, a million columns."""
+    if path.name.lower().endswith((".parquet", ".pq")):
+        return
+    most = memory_size() // 2
+    packed = path.name.lower().endswith(".gz")
+    if not packed and path.stat().st_size > most:
+        raise DataError(f"{path} has {path.stat().st_size:,} bytes, more than half of the memory: save it as .parquet")
+    try:
+        with gzip.open(path, "rb") if packed else open(path, "rb") as file:
+            header = file.readline(MOST_HEADER + 1)
+            if (
+                len(header) > MOST_HEADER
+                or header.count(b"\t" if ".tsv" in path.name.lower() else b",") >= MOST_COLUMNS
+            ):
+                raise DataError(f"{path} has more than {MOST_COLUMNS:,} columns: save its features as an .npz instead")
+            size = len(header)
+            while packed and (block := file.read(1 << 20)):
+                size += len(block)
+                if size > most:
+                    raise DataError(f"{path} unpacks to more than half of the memory: unpack it and look at it first")
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read ({error}): mend it, or save it again") from error
 
 
 def _read_csv(path: Path, label: str, special: Iterable[str | None]) -> pd.DataFrame:
@@ -172,4 +218,7 @@ def _numbers_if_all_are(column: pd.Series[Any]) -> pd.Series[Any]:
 def _paths(column: pd.Series[Any], where: str) -> list[str]:
     if missing := int(column.isna().sum()):
         raise DataError(f"{where}: the path column '{column.name}' is empty in {missing} of {len(column)} rows")
-    return [str(value) for value in column]
+    paths = [str(value) for value in column]
+    if any("\0" in path for path in paths):
+        raise DataError(f"{where}: the path column '{column.name}' holds NUL bytes: mend it")
+    return paths

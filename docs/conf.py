@@ -14,6 +14,7 @@ author = "the robustda authors"
 copyright = author
 version = release = __version__
 language = "en"
+smartquotes_action = "D"  # dashes only: an apostrophe may be a prime
 
 extensions = [
     "myst_parser",
@@ -22,6 +23,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "commands",
     "docstrings",
+    "links",
     "mathml",
 ]
 exclude_patterns = ["_build", "_ext", "_static"]

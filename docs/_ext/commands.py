@@ -45,7 +45,14 @@ class Estimators(SphinxDirective):
         from robustda.estimators.make import estimator_name
 
         rows = [(f"``robustda.{estimator_name(method_class(name))}``", method_class(name)) for name in method_names()]
-        lines = [".. list-table::", "   :header-rows: 1", "", "   * - estimator", "     - method", "     - what it does"]
+        lines = [
+            ".. list-table::",
+            "   :header-rows: 1",
+            "",
+            "   * - estimator",
+            "     - method",
+            "     - what it does",
+        ]
         for name, kind in rows:
             lines += [f"   * - {name}", f"     - ``{kind.name}``", f"     - {kind.summary}"]
         return self.parse_text_to_nodes("\n".join(lines))
@@ -56,9 +63,8 @@ def command(name: str) -> Iterator[str]:
     function = _COMMANDS[name]
     parser = parser_of(function, [])
     actions = [action for action in parser._actions if action.dest not in ("help", "print_config", "print_shtab")]
-    places = " ".join(action.dest.upper() for action in actions if not action.option_strings)
-    yield from [f"## {name}", "", str(function.__doc__), "", "```text", f"robustda {name} {places} ..."]
-    yield from ["```", ""]
+    usage = " ".join(filter(None, [f"robustda {name}", *map(_place, actions)]))
+    yield from [f"## {name}", "", str(function.__doc__), "", "```text", usage, "```", ""]
     aside = {option.name: option.owner for option in [*options(method_class("rda")), *options(Runtime)]}
     own = [action for action in actions if name not in ("fit", "tune") or action.dest not in aside]
     yield from table([_row(action) for action in own])
@@ -90,9 +96,17 @@ def table(rows: list[tuple[str, str, str]]) -> Iterator[str]:
     yield ""
 
 
+def _place(action: Any) -> str:
+    """How an argument stands in a command, where it must stand there."""
+    word = action.dest.upper()
+    if action.option_strings:
+        return f"{action.option_strings[-1]} {word}" if action.required else ""
+    return {"?": f"[{word}]", "*": f"[{word} ...]", "+": f"{word} ..."}.get(action.nargs, word)
+
+
 def _row(action: Any) -> tuple[str, str, str]:
     name = f"`{action.option_strings[-1]}`" if action.option_strings else f"`{action.dest.upper()}`"
-    required = action.required or (not action.option_strings and action.nargs != "?")
+    required = action.required or (not action.option_strings and action.nargs not in ("?", "*"))
     default = "required" if required else "" if action.default in (None, [], "==SUPPRESS==") else f"`{action.default}`"
     return name, default, str(action.help or "").replace("%%", "%")
 

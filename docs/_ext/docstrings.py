@@ -1,8 +1,8 @@
 """Docstrings as they are written here, turned into reStructuredText for autodoc.
 
-They are plain text with `names` in backticks, ``code`` in double ones, indented code, doctests, and lists of parameters as
-``name: text`` or ``name : text`` under "Parameters". Everything else that reStructuredText would take for markup (a star, a
-bar, an underscore at the end of a word) is meant as it stands.
+They are plain text with `names` in backticks, ``code`` in double ones, indented code, doctests, and lists of parameters
+as ``name: text`` or ``name : text`` under "Parameters". Everything else that reStructuredText would take for markup (a
+star, a bar, an underscore at the end of a word) is meant as it stands.
 """
 
 from __future__ import annotations

@@ -10,8 +10,13 @@ from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 
 
+def mathml(text: str, **how: bool) -> str:
+    """A prime is a prime, not an apostrophe."""
+    return str(tex2mathml(text, **how)).replace("<mo>'</mo>", "<mo lspace='0'>′</mo>")
+
+
 def inline(translator: Any, node: nodes.math) -> None:
-    translator.body.append(tex2mathml(node.astext()))
+    translator.body.append(mathml(node.astext()))
     raise nodes.SkipNode
 
 
@@ -20,7 +25,7 @@ def block(translator: Any, node: nodes.math_block) -> None:
     if "\\\\" in text or "&" in text:
         environment = pick_math_environment(text).rstrip("*")
         text = f"\\begin{{{environment}}}{text}\\end{{{environment}}}"
-    translator.body.append(f'<div class="math">{tex2mathml(text, as_block=True)}</div>')
+    translator.body.append(f'<div class="math">{mathml(text, as_block=True)}</div>')
     raise nodes.SkipNode
 
 

@@ -7,6 +7,7 @@ star, a bar, an underscore at the end of a word) is meant as it stands.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 import re
@@ -29,6 +30,8 @@ def rewrite(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: li
         defaults = {field.name: field.default for field in dataclasses.fields(obj)}
         if lines and lines[0].startswith(f"{obj.__name__}("):
             lines[:] = []  # what a dataclass without a docstring is given by Python
+    if lines and lines[0].startswith("Alias for field number"):
+        lines[:] = []  # the same of a named tuple
     lines[:] = list(converted(lines, defaults))
 
 
@@ -59,12 +62,18 @@ def paragraphs(text: str) -> Iterator[str]:
         if part.lstrip().startswith(">>>"):
             yield from inspect.cleandoc(part).split("\n")
         elif lines[0].startswith("    "):
-            yield from ["::", "", *lines]
+            yield from [f".. code-block:: {_language(part)}", "", *lines]
         else:
             prose = [line for line in lines if not line.startswith("    ")]
             below = lines[len(prose) :]
             if all(line.startswith("    ") for line in below) and below:
-                yield from [*escaped("\n".join(prose)).split("\n"), "", "::", "", *below]
+                yield from [
+                    *escaped("\n".join(prose)).split("\n"),
+                    "",
+                    f".. code-block:: {_language(chr(10).join(below))}",
+                    "",
+                    *below,
+                ]
             else:
                 yield from escaped(part).split("\n")
         yield ""
@@ -87,6 +96,14 @@ def _code(text: str) -> str:
     if re.fullmatch(r"robustda(\.\w+)+", text):
         return f"\\ :py:obj:`{text}`\\ "
     return f"\\ ``{text}``\\ "
+
+
+def _language(text: str) -> str:
+    try:
+        ast.parse(inspect.cleandoc(text))
+    except SyntaxError:
+        return "text"
+    return "python"
 
 
 def _default(defaults: dict[str, Any], name: str) -> str:

@@ -239,3 +239,29 @@ def test_adding_a_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "coral" in set(method.history_.metric)
     loaded = robustda.load(tmp_path / "run", device="cpu")
     np.testing.assert_array_equal(loaded.predict_proba(target), method.predict_proba(target))
+
+
+def averages(noise: str) -> dict[str, str]:
+    """Each method's average over the six tasks, as results/ has it."""
+    table = (ROOT / "results" / "tables" / "features" / "table1.md").read_text(encoding="utf-8")
+    part = table[table.index(f"{noise} average") :].split("\n\n")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines()[2:]]
+    return {row[0]: row[-1].split()[0] for row in rows}
+
+
+@pytest.mark.parametrize(("noise", "kind"), [("label", "wrong labels"), ("feature", "right labels"), ("mixed", "both")])
+def test_numbers_are_those_of_the_results(noise: str, kind: str) -> None:
+    """The README's table, and the guide that is built on it."""
+    found = averages(noise)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    named = {"source only": "source_only", "RDA, noise rates given": "rda, rates given"}
+    column = 1 + ["label", "feature", "mixed"].index(noise)
+    rows = [line for line in readme[readme.index("**Ten methods") :].splitlines() if line.startswith("|")][2:15]
+    told = {}
+    for row in rows:
+        cells = [cell.strip().strip("*") for cell in row.strip("|").split("|")]
+        told[named.get(cells[0], cells[0].lower())] = cells[column].split()[0].strip("*")
+    assert told == found
+    guide = (DOCS / "choosing.md").read_text(encoding="utf-8")
+    (line,) = [line for line in guide.splitlines() if re.match(rf"\| [\w ,]*{kind} \|", line)]
+    assert [name for name in ("concord", "rda", "prototypes", "mdd", "source_only") if found[name] not in line] == []

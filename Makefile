@@ -2,13 +2,14 @@
 # make test   set everything up and run the tests
 # make lint   ruff and mypy
 # make torture   every fault at every moment, 200 kills; writes docs/torture.md
+# make cluster   a grid on Ray clusters in this machine whose nodes are lost (installs Ray)
 # make fuzz   a million damaged files for the loaders
 # make audit   bandit on the code, pip-audit on the pinned versions (needs the network)
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint torture fuzz audit clean
+.PHONY: demo test lint torture cluster fuzz audit sbom clean
 
 demo: $(VENV)/.installed
 	$(BIN)/robustda demo
@@ -23,6 +24,10 @@ lint: $(VENV)/.installed-dev
 
 torture: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python tests/torture.py $(ARGS)
+
+cluster: $(VENV)/.installed-dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[ray]'
+	$(BIN)/python -m pytest tests/test_bench_ray.py $(ARGS)
 
 fuzz: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python tests/fuzz.py $(ARGS)

@@ -122,7 +122,10 @@ def _check_npz_size(file: Any, name: str, path: Path) -> None:
             f"the array '{name}' in {path} is cut short or lies about its size: save it again with np.savez"
         )
     if claimed > memory_size():
-        raise DataError(f"the array '{name}' in {path} has {claimed:,} bytes, more than the memory of this machine")
+        raise DataError(
+            f"the array '{name}' in {path} has {claimed:,} bytes, more than the memory of this machine: save x with "
+            "np.save as an .npy file, which stays on the disk"
+        )
 
 
 def _images_below(top: Path, endings: frozenset[str]) -> Iterator[tuple[str, ...]]:

@@ -4,6 +4,7 @@
 # make torture   every fault at every moment, 200 kills; writes docs/torture.md
 # make cluster   a grid on Ray clusters in this machine whose nodes are lost (installs Ray)
 # make fuzz   a million damaged files for the loaders
+# make sbom   what a release consists of, as CycloneDX JSON under dist/ (no network)
 # make audit   bandit on the code, pip-audit on the pinned versions (needs the network)
 PYTHON ?= python3
 VENV ?= .venv
@@ -36,6 +37,9 @@ audit: $(VENV)/.installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check bandit pip-audit
 	$(BIN)/bandit --quiet --recursive src --configfile pyproject.toml
 	$(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip
+
+sbom: $(VENV)/.installed-dev
+	$(BIN)/python tools/sbom.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

@@ -245,6 +245,7 @@ bad("npz", "a header with code in it", "cannot be read as an .npz file")(
     member(b"{'descr': __import__('os').system('true'), 'fortran_order': False, 'shape': (1,), }")
 )
 bad("npz", "a header that is none", "cannot be read as an .npz file")(member(b"hello"))
+bad("npz", "a header that does not end", "cannot be read as an .npz file")(member(b"{'descr': ('<f4', 2 "))
 
 
 def npy(x: object, y: object = Y) -> Callable[[Path], Path]:
@@ -273,6 +274,10 @@ bad("npy", "an array that says it has 10¹⁵ numbers", "cannot be read as an .n
 )
 bad("npy", "a header with code in it", "cannot be read as an .npy file")(
     npy_header("{'descr': __import__('os').getcwd(), 'fortran_order': False, 'shape': (1, 1), }")
+)
+bad("npy", "a header that does not end", "cannot be read as an .npy file")(npy_header("{'descr': ('<f4', 2 "))
+bad("npy", "a header of a negative size", "cannot be read as an .npy file")(
+    npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (-4, 3), }")
 )
 bad("npy", "random bytes", "no array at all")(table(np.random.default_rng(2).bytes(900), "source.npy"))
 bad("npy", "no bytes", "cannot be read as an .npy file")(table(b"", "source.npy"))

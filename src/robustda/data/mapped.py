@@ -6,13 +6,12 @@ of which there is one an example, are read.
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from robustda.data.readers import Labels, Parts, check_switch
+from robustda.data.readers import UNREADABLE, Labels, Parts, check_switch
 from robustda.errors import DataError
 from robustda.reading import memory_size
 
@@ -59,7 +58,7 @@ def _opened(path: Path) -> np.ndarray:
         found: Any = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError as error:
         raise DataError(f"there is no file {path}") from error
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, SyntaxError) as error:
+    except UNREADABLE as error:
         # NumPy takes what it does not know for pickled objects, and tells how to run them.
         objects = "Python objects" in str(error) or "pickle" in str(error)
         reason = "Python objects, or no array at all" if objects else " ".join(str(error).split())[:200]

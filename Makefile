@@ -1,6 +1,7 @@
 # make demo   set everything up and run the main job on the embedded task
 # make test   set everything up and run the tests
 # make lint   ruff and mypy
+# make docs   the site, into docs/_build/html; a warning is an error
 # make torture   every fault at every moment, 200 kills; writes docs/torture.md
 # make cluster   a grid on Ray clusters in this machine whose nodes are lost (installs Ray)
 # make fuzz   a million damaged files for the loaders
@@ -10,7 +11,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint torture cluster fuzz audit sbom clean
+.PHONY: demo test lint docs torture cluster fuzz audit sbom clean
 
 demo: $(VENV)/.installed
 	$(BIN)/robustda demo
@@ -22,6 +23,10 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+docs: $(VENV)/.installed-docs
+	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --fresh-env --quiet docs docs/_build/html
+	@echo "open docs/_build/html/index.html in a browser"
 
 torture: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python tests/torture.py $(ARGS)
@@ -42,7 +47,7 @@ sbom: $(VENV)/.installed-dev
 	$(BIN)/python tools/sbom.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info
+	rm -rf $(VENV) build dist docs/_build src/*.egg-info
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "robustda needs Python 3.11 or newer")'
@@ -54,4 +59,8 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,lint]'
+	touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-docs: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
 	touch $@ $(VENV)/.installed

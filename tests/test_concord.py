@@ -12,7 +12,7 @@ from scipy.linalg import eigh
 
 from robustda import Concord
 from robustda.bench.data import noisy_domain, target_domain
-from robustda.methods.concord import agreement, principal, subspace, surest
+from robustda.methods.concord import agreement, member_rows, principal, subspace, surest
 from test_every_method import QUIET, blobs
 
 
@@ -55,6 +55,41 @@ def test_the_surer_opinion_decides() -> None:
     z = torch.tensor([[1.0, 0.0]])
     sure, unsure = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]), torch.tensor([[0.0, 1.0], [0.1, 1.0]])
     assert agreement(z, sure, unsure).argmax().item() == agreement(z, unsure, sure).argmax().item() == 0
+
+
+def test_a_member_has_its_share_of_the_rows_and_every_class() -> None:
+    labels = torch.zeros(4000, 3, dtype=torch.float64)
+    labels[:2000, 0] = 1
+    labels[2000:3999, 1] = 1
+    labels[3999, 2] = 1
+    for seed in range(5):
+        rows = member_rows(labels, 0.3, torch.Generator().manual_seed(seed))
+        assert float(rows.double().mean()) == pytest.approx(0.3, abs=0.05)
+        assert rows[3999]
+    assert member_rows(labels, 1.0, torch.Generator().manual_seed(0)).all()
+
+
+def test_predictions_are_the_mean_over_the_members() -> None:
+    source, target = blobs(n=200, target=150, classes=4, noise=0.3)
+    model = Concord(members=3, components=5, dimensions=4).fit(source, target, **QUIET)
+    project, agree = model.network_.bottleneck[0], model.network_.f[0]
+    x = torch.nn.functional.normalize(torch.from_numpy(np.asarray(target.x)))
+    x = torch.nn.functional.normalize((x - project.mean) @ project.components)
+    total = torch.zeros(len(x), 4)
+    for member in range(3):
+        z = torch.nn.functional.normalize(x @ project.basis[member] - project.shift[member])
+        scores = agreement(z, agree.prototypes[member], agree.centres[member])
+        total += scores / scores.sum(dim=1, keepdim=True) / 3
+    expected = torch.softmax(model.sharpness * total.log(), dim=1)
+    np.testing.assert_allclose(model.predict_proba(target), expected.numpy(), atol=1e-5)
+
+
+def test_members_differ_and_one_alone_learns_from_all() -> None:
+    source, target = blobs(n=200, target=150, classes=4, noise=0.3)
+    several = Concord(members=2).fit(source, target, **QUIET).network_.f[0].prototypes
+    assert not torch.equal(several[0], several[1])
+    alone = [Concord(members=1, member_share=share).fit(source, target, **QUIET) for share in (0.3, 0.8)]
+    np.testing.assert_array_equal(*(model.predict_proba(target) for model in alone))
 
 
 def test_it_finds_the_wrong_labels_and_gains_by_it() -> None:

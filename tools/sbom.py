@@ -26,7 +26,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-NOT_SHIPPED = ("test", "interop", "lint")  # the extras that only those who work on robustda need
+NOT_SHIPPED = ("test", "interop", "lint", "docs")  # the extras that only those who work on robustda need
 
 
 def main() -> int:

@@ -161,11 +161,11 @@ def _concord(x: Single, codes: Codes, known: Flags, z: Single, size: int, seed: 
 
     from robustda.methods.concord import Concord
 
-    method = Concord(seed=seed)
+    method = Concord(seed=seed, members=1)
     rows, there = torch.from_numpy(x).double(), torch.from_numpy(z).double()
     believed = torch.nn.functional.one_hot(torch.from_numpy(codes), size).double() * torch.from_numpy(known)[:, None]
     network = method.network((x.shape[1],), size).requires_grad_(False)
-    network.settle(method.last_round(rows, believed, there))
+    network.settle(method.opinions(rows, believed, there))
     with torch.no_grad():
         logits = network.f(network.bottleneck(torch.from_numpy(z)))
     return torch.softmax(logits.double(), dim=1).numpy()

@@ -67,7 +67,7 @@ def proxy_margin_discrepancy(
     alpha: float,
     first_pair: bool = True,
 ) -> dict[str, Tensor]:
-    """Proxy margin discrepancy (definition 3.4, eqs. 15 and 16), as f' minimises it.
+    """Proxy margin discrepancy (definition 3.4, eqs. 14, 17 and 18), as f' minimises it.
 
     The first pair, Q_n to Q', is ``α·CE_{Q_n}(f', h_f) − CE_{Q'}(f', h_f)``; the second, Q' to P, is
     ``α·CE_{Q'}(f', h_f) − E_P log(1 − σ_{h_f}(f'))``. `proxy` is the mask of Q' in the source batch.
@@ -87,7 +87,7 @@ def proxy_margin_discrepancy(
 
 
 def proxy_mask(losses: Tensor, share: Tensor) -> Tensor:
-    """The proxy batch Q' (eq. 14): a 0/1 mask of the ``⌈share·B⌉`` examples with the smallest loss, at least one.
+    """The proxy batch Q' (eq. 16): a 0/1 mask of the ``⌈share·B⌉`` examples with the smallest loss, at least one.
 
     `share` is a tensor so that the size of Q' can follow a schedule without changing any shape. Ties go to the
     example that stands first.

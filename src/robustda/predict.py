@@ -89,6 +89,10 @@ def rebuild(about: dict[str, Any], weights: dict[str, torch.Tensor]) -> Method:
 def _network(method: Method, about: dict[str, Any], tensors: dict[str, Tensor]) -> Classifier:
     """The network with its weights. Whether it has the size of the weights is looked at before it is made."""
     shape, count = tuple(about["example_shape"]), len(about["classes"])
+    if isinstance(method.backbone, torch.nn.Module):  # it is there already, whatever its size
+        network = method.network(shape, count, pretrained=False)
+        network.load_state_dict(tensors)
+        return network
     with torch.device("meta"):
         planned = method.network(shape, count, pretrained=False).state_dict()
     wrong = [name for name, tensor in planned.items() if name not in tensors or tensor.shape != tensors[name].shape]

@@ -265,8 +265,9 @@ class Tracking:
             return False
 
     def _read(self) -> dict[str, Any]:
+        if self.about.folder is None:  # a run in memory, or a rank that is not the first
+            return {}
         try:
-            assert self.about.folder is not None
             return dict(json.loads((self.about.folder / "tracking.json").read_text()))
         except (OSError, ValueError, TypeError):
             return {}

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from robustda.commands.parsing import (
     COLUMNS,
+    add_backbone,
     add_columns,
     add_decoding,
     add_switch,
@@ -30,13 +31,15 @@ def fit(arguments: list[str]) -> int:
 
     # The options depend on the method, so that is looked for first, on the command line and then in the config file.
     name = early(arguments, "method") or "rda"
+    if name == "auto":
+        return _fit_auto(arguments)
     kind = method_class(name)
     preset = early(arguments, kind.presets[0]) if kind.presets else None
     if kind.presets and preset is not None and preset not in kind.presets[1]:
         raise ConfigError(f"{kind.presets[0]} is {preset!r}: choose one of {', '.join(kind.presets[1])}")
     parser = make_parser("fit", fit.__doc__)
     parser.add_argument("--config", action="config", help="a YAML file with any of these options")
-    parser.add_argument("--method", type=str, default=name, help=f"one of {', '.join(method_names())}")
+    parser.add_argument("--method", type=str, default=name, help=f"auto, or one of {', '.join(method_names())}")
     parser.add_argument(
         "--source", type=str, required=True, help="labelled data: folder, table, list, .tar, .npz, .npy or address"
     )
@@ -74,6 +77,48 @@ def fit(arguments: list[str]) -> int:
     _print_outcome(method.summary_, Path(chosen.out))
     if chosen.profile and hasattr(method, "profile_"):  # a run that was done before has none
         _print_profile(method.profile_, Path(chosen.out))
+    return 0
+
+
+def _fit_auto(arguments: list[str]) -> int:
+    """Try the fast method, and RDA if there is time, and keep the one that should be right more often on the target."""
+    from robustda.auto import fit_auto
+    from robustda.engine import Runtime
+    from robustda.methods.options import options
+
+    parser = make_parser("fit", _fit_auto.__doc__)
+    parser.add_argument("--config", action="config", help="a YAML file with any of these options")
+    parser.add_argument("--method", type=str, default="auto", help="auto")
+    parser.add_argument("--source", type=str, required=True, help="labelled data: folder, table, list, .tar, .npz")
+    parser.add_argument("--target", type=str, required=True, help="unlabelled data of the same kind")
+    parser.add_argument("--out", type=str, required=True, help="run folder; what was stopped in it goes on")
+    parser.add_argument("--minutes", type=float, default=0.0, help="time for more than the fast method")
+    parser.add_argument("--seed", type=int, default=0, help="all randomness is a function of it")
+    add_backbone(parser)
+    add_columns(parser)
+    parser.add_argument(
+        "--target_labels", type=Literal["auto", "ignore"], default="auto", help="labels of the target: for scoring"
+    )
+    add_decoding(parser)
+    runtime_options = [option for option in options(Runtime) if option.name != "profile"]
+    for option in runtime_options:
+        if option.type is bool:
+            add_switch(parser, option.name, option.default, option.help)
+        else:
+            parser.add_argument(f"--{option.name}", type=option.type, default=option.default, help=option.help)
+    chosen = parser.parse_args(arguments)
+    columns = {name: chosen[name] for name in COLUMNS}
+    method, _ = fit_auto(
+        read(chosen.source, labels="required", **columns),
+        read(chosen.target, labels=chosen.target_labels, **columns),
+        out=chosen.out,
+        minutes=chosen.minutes,
+        settings={name: chosen[name] for name in ("backbone", "weights", "image_size", "seed")},
+        cache_dir=chosen.cache_dir,
+        strict=chosen.strict,
+        **{option.name: chosen[option.name] for option in runtime_options},
+    )
+    _print_outcome(method.summary_, Path(chosen.out))
     return 0
 
 

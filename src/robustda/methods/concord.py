@@ -9,6 +9,8 @@ Works on frozen features, in seconds on a CPU, and needs neither a noise rate no
    subtracted there. Target examples are compared with the class means of the source and with the centres of their own
    clusters, which start from these means; the surer of the two decides.
 3. After each round the surest share of every predicted class is labelled, one part more each time, until all are.
+4. All of that several times, each time from another part of the source. One such member may take a wrong turn early
+   and follow it round by round; what the members say on average hardly does.
 
 The rounds are those of Wang and Breckon, Unsupervised Domain Adaptation via Structured Prediction Based Selective
 Pseudo-Labeling, AAAI 2020, who assume right labels.
@@ -26,8 +28,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from robustda.data.batches import derive_seed
 from robustda.errors import DataError, RobustDAWarning
-from robustda.methods.base import Method, Phase, Task, check_at_least, register
+from robustda.methods.base import Method, Phase, Task, check_at_least, check_share, register
 from robustda.methods.prototypes import class_means, frozen_backbone, no_loss, unit_features
 from robustda.nets import Backbone, Classifier
 
@@ -43,6 +46,8 @@ class Concord(Method):
 
     Parameters
     ----------
+    members: how often the rounds are gone through; predictions are averages over these.
+    member_share: the part of the source's believed examples that each member learns from, drawn at random.
     rounds: rounds in which ever more of the target is labelled; after the last of them all of it is.
     components: principal components of both domains together that are kept before anything else.
     dimensions: dimensions of the supervised subspace.
@@ -59,6 +64,8 @@ class Concord(Method):
         "Selective Pseudo-Labeling, AAAI 2020"
     )
 
+    members: int = 10
+    member_share: float = 0.8
     rounds: int = 10
     components: int = 128
     dimensions: int = 128
@@ -68,12 +75,14 @@ class Concord(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(self, rounds=1, components=1, dimensions=1, ridge=1e-9, sharpness=0)
+        check_at_least(self, members=1, rounds=1, components=1, dimensions=1, ridge=1e-9, sharpness=0)
+        check_share(self, "member_share")
 
     def network(self, example_shape: tuple[int, ...], n_classes: int, *, pretrained: bool = True) -> ConcordClassifier:
         backbone = frozen_backbone(self, example_shape, pretrained)
         components = min(self.components, backbone.out_features)
-        return ConcordClassifier(backbone, n_classes, components, min(self.dimensions, components), self.sharpness)
+        dimensions = min(self.dimensions, components)
+        return ConcordClassifier(backbone, n_classes, components, dimensions, self.members, self.sharpness)
 
     def phases(self) -> list[Callable[[Task], Phase]]:
         return [self.agree]
@@ -84,7 +93,7 @@ class Concord(Method):
 
         def settle() -> None:
             source, target = unit_features(network, task.source).cpu(), unit_features(network, task.target).cpu()
-            network.settle(self.last_round(source.double(), self.believed(source, task), target.double()))
+            network.settle(self.opinions(source.double(), self.believed(source, task), target.double()))
 
         return Phase("agree", network, no_loss, 0, lambda progress: 0.0, end=settle)
 
@@ -116,11 +125,21 @@ class Concord(Method):
         lost = suggested.sum(dim=0) == 0  # a class that nobody is believed to be of keeps those who were given it
         return torch.where(lost & (given > 0), given, suggested)
 
-    def last_round(self, source: Tensor, labels: Tensor, target: Tensor) -> dict[str, Tensor]:
-        """What the network needs, after the last round. Features are of unit length, labels rows of zeros and ones."""
+    def opinions(self, source: Tensor, labels: Tensor, target: Tensor) -> dict[str, Tensor]:
+        """What the network needs. Features are of unit length, labels rows of zeros and ones."""
         mean = torch.cat([source, target]).mean(dim=0)
         components = principal(torch.cat([source, target]) - mean, min(self.components, source.shape[1]))
         xs, xt = F.normalize((source - mean) @ components), F.normalize((target - mean) @ components)
+        generator = torch.Generator().manual_seed(derive_seed(self.seed, "members"))
+        members = []
+        for _ in range(self.members):
+            some = member_rows(labels, 1.0 if self.members == 1 else self.member_share, generator)
+            members.append(self.last_round(xs[some], labels[some], xt))
+        stacked = {name: torch.stack([member[name] for member in members]) for name in members[0]}
+        return {"mean": mean, "components": components} | stacked
+
+    def last_round(self, xs: Tensor, labels: Tensor, xt: Tensor) -> dict[str, Tensor]:
+        """What one member has after its last round, from principal components of source and target."""
         chosen = torch.zeros(len(xt), labels.shape[1], dtype=torch.float64)
         for number in range(1, self.rounds + 2):
             basis = subspace(torch.cat([xs, xt]), torch.cat([labels, chosen]), self.ridge, self.dimensions)
@@ -132,57 +151,72 @@ class Concord(Method):
             for _ in range(10):
                 centres = class_means(zt, (zt @ centres.T).argmax(dim=1), centres)
             chosen = surest(agreement(zt, prototypes, centres), min(1.0, number / self.rounds))
-        found = {"mean": mean, "components": components, "basis": basis, "shift": shift}
-        return found | {"prototypes": prototypes, "centres": centres}
+        return {"basis": basis, "shift": shift, "prototypes": prototypes, "centres": centres}
 
 
 class ConcordClassifier(Classifier):
-    """Features of a frozen backbone, projected twice, and compared with the prototypes and centres of the classes."""
+    """Features of a frozen backbone, projected by each member, and compared with its prototypes and centres."""
 
-    def __init__(self, backbone: Backbone, n_classes: int, components: int, dimensions: int, sharpness: float) -> None:
+    def __init__(
+        self, backbone: Backbone, n_classes: int, components: int, dimensions: int, members: int, sharpness: float
+    ) -> None:
         nn.Module.__init__(self)  # no bottleneck and no head to train
         self.backbone = backbone
-        self.bottleneck = nn.Sequential(Project(backbone.out_features, components, dimensions))
-        self.f = nn.Sequential(Agree(dimensions, n_classes, sharpness))
+        self.bottleneck = nn.Sequential(Project(backbone.out_features, components, dimensions, members))
+        self.f = nn.Sequential(Agree(dimensions, n_classes, members, sharpness))
 
     def settle(self, found: dict[str, Tensor]) -> None:
-        """Take over what the last round found, by name."""
+        """Take over what the members found, by name."""
         for module in (self.bottleneck[0], self.f[0]):
             for name, tensor in module.state_dict().items():
                 tensor.copy_(found[name])
 
 
 class Project(nn.Module):
-    """Onto the principal components, then onto the subspace, less the target's mean; to unit length each time."""
+    """Onto the principal components, then onto each member's subspace less the target's mean, each time to unit length.
+
+    The members' projections stand side by side.
+    """
 
     mean: Tensor
     components: Tensor
     basis: Tensor
     shift: Tensor
 
-    def __init__(self, width: int, components: int, dimensions: int) -> None:
+    def __init__(self, width: int, components: int, dimensions: int, members: int) -> None:
         super().__init__()
         self.register_buffer("mean", torch.zeros(width))
         self.register_buffer("components", torch.zeros(width, components))
-        self.register_buffer("basis", torch.zeros(components, dimensions))
-        self.register_buffer("shift", torch.zeros(dimensions))
+        self.register_buffer("basis", torch.zeros(members, components, dimensions))
+        self.register_buffer("shift", torch.zeros(members, dimensions))
 
     def forward(self, x: Tensor) -> Tensor:
         projected = F.normalize((F.normalize(x) - self.mean) @ self.components)
-        return F.normalize(projected @ self.basis - self.shift)
+        by_member = torch.einsum("nc,mcd->nmd", projected, self.basis) - self.shift
+        return F.normalize(by_member, dim=2).flatten(1)
 
 
 class Agree(nn.Module):
-    """The surer of two opinions, of the source's prototypes and of the target's own centres, as logits."""
+    """The surer of two opinions, of the source's prototypes and of the target's own centres: the members' mean."""
 
-    def __init__(self, dimensions: int, n_classes: int, sharpness: float) -> None:
+    def __init__(self, dimensions: int, n_classes: int, members: int, sharpness: float) -> None:
         super().__init__()
         self.sharpness = sharpness
-        self.prototypes = nn.Parameter(torch.zeros(n_classes, dimensions), requires_grad=False)
-        self.centres = nn.Parameter(torch.zeros(n_classes, dimensions), requires_grad=False)
+        self.prototypes = nn.Parameter(torch.zeros(members, n_classes, dimensions), requires_grad=False)
+        self.centres = nn.Parameter(torch.zeros(members, n_classes, dimensions), requires_grad=False)
 
     def forward(self, z: Tensor) -> Tensor:
-        return self.sharpness * agreement(z, self.prototypes, self.centres).log()
+        members, _, dimensions = self.prototypes.shape
+        parts = z.view(-1, members, dimensions).transpose(0, 1)
+        scores = agreement(parts, self.prototypes, self.centres)
+        return self.sharpness * (scores / scores.sum(dim=2, keepdim=True)).mean(dim=0).log()
+
+
+def member_rows(labels: Tensor, share: float, generator: torch.Generator) -> Tensor:
+    """Rows for one member: so large a part at random, but all rows of a class that would be left without any."""
+    some = torch.rand(len(labels), generator=generator) < share
+    lost = (labels * some[:, None]).sum(dim=0) == 0
+    return some | ((labels * lost).sum(dim=1) > 0)
 
 
 def principal(x: Tensor, count: int) -> Tensor:
@@ -211,7 +245,7 @@ def subspace(x: Tensor, labels: Tensor, ridge: float, dimensions: int) -> Tensor
 
 def agreement(z: Tensor, prototypes: Tensor, centres: Tensor) -> Tensor:
     """For each class the larger of two probabilities, a softmax of squared distances to prototypes and to centres."""
-    opinions = [torch.softmax(2 * z @ means.T, dim=1) for means in (prototypes, centres)]
+    opinions = [torch.softmax(2 * z @ means.mT, dim=-1) for means in (prototypes, centres)]
     return torch.maximum(*opinions)
 
 

@@ -77,12 +77,12 @@ class RDA(AdversarialMethod):
     collect: losses of stage 1 are collected before each epoch (paper) or after it (authors).
     keep_rule: share of each class to keep (p_k): paper max{1−1.2r, .8(1−r)}, authors min{1−1.2r, .9(1−r)}, plain 1−r.
     curriculum: classwise ranks each class by itself (the paper's); offline has one threshold for all; online has no
-        stage 1 and in every step trusts the examples whose loss of the moment is at most online_threshold (eqs. 4, 5).
+        stage 1 and in every step trusts the examples whose loss of the moment is at most online_threshold (eqs. 5, 6).
     online_threshold: the loss up to which the online curriculum trusts an example (γ).
     online_warm_up: share of the steps in which it trusts all: at first all losses are large.
     proxy_share: the share of the batch that Q' comes to in the end (τ); 1 minus the share of corrupted features.
     proxy_size: grow (paper: min(n/N, τ)) or shrink (authors: 1 − min(n/N, 1 − τ)) towards it.
-    first_pair: whether the discrepancy from Q_n to Q' is part of the game (eq. 15).
+    first_pair: whether the discrepancy from Q_n to Q' is part of the game (eq. 17).
     classifier_on: f is trained on all trusted examples of the batch (trusted) or on Q' (proxy).
     feature_noisy: examples outside Q' stay in the source risk (reserve, the paper's) or not (delete: both f and ψ learn
         from Q' only, whatever classifier_on says).
@@ -187,7 +187,7 @@ class RDA(AdversarialMethod):
         )
 
     def adapt(self, task: Task) -> Phase:
-        """Stage 2: source risk and proxy margin discrepancy together, on the trusted examples (eq. 17)."""
+        """Stage 2: source risk and proxy margin discrepancy together, on the trusted examples (eq. 19)."""
         network = self.network(task.source.example_shape, task.n_classes)
         final_share = self.final_proxy_share(task)
         reversal, share = self.reversal(), self.share(final_share)
@@ -263,7 +263,7 @@ class RDA(AdversarialMethod):
         return lambda progress: 1 - progress.clamp(max=1 - final)
 
     def trusted_now(self, losses: Tensor, progress: Tensor) -> Tensor:
-        """The online curriculum's weights of a batch (eq. 5); all ones while it warms up."""
+        """The online curriculum's weights of a batch (eq. 6); all ones while it warms up."""
         trusted = losses.detach() <= self.online_threshold
         return (trusted | (progress < self.online_warm_up)).to(losses.dtype)
 

@@ -1,0 +1,162 @@
+"""``fit --method auto``: the fast method first, RDA too if there is time, and the one that should be right more often.
+
+Each candidate is a run folder of its own under ``candidates/``. They are compared by the accuracy to be expected on the
+target (`robustda.expect`: how often a model agrees with classifiers that were built in other ways): no label of it is
+needed. The winner's files are copied into the run folder itself, so that predict, report and export find them there;
+``auto.json`` says who was tried, what is expected of each, and why the winner won. The same command goes on with what
+was stopped, by the plan that it made at first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from robustda.data.domain import Domain, check_pair
+from robustda.errors import ConfigError
+from robustda.expect import Expected, expected_accuracy, opinions
+from robustda.methods import Method, create_method
+from robustda.predict import load
+from robustda.report.describe import described
+from robustda.run import write_whole
+
+__all__ = ["Candidate", "fit_auto"]
+
+_PROBE_STEPS = 20
+_STAGE_1 = 0.6  # a step of stage 1, without a target and an adversary, costs so much of one of stage 2
+_FEWEST_STEPS, _FEWEST_EPOCHS = 300, 8  # RDA with less than this is not worth its time
+_PLAN, _NOTE = "auto-plan.json", "auto.json"
+_PASSING = ("lock", "done", "checkpoint")
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A method that was tried: what is expected of it on the target, and what it took."""
+
+    method: str
+    expected: Expected
+    seconds: float
+    steps: int
+
+
+def fit_auto(
+    source: Domain,
+    target: Domain,
+    *,
+    out: str | os.PathLike[str],
+    minutes: float = 0.0,
+    settings: dict[str, Any] | None = None,
+    say: Say = print,
+    **runtime: Any,
+) -> tuple[Method, list[Candidate]]:
+    """Fit what the time allows and take the most promising. `settings` go to every method: backbone, weights, seed, ...
+
+    `runtime` is as for `Method.fit`. Returns the winner, as its run folder has it, and all candidates, best first.
+    """
+    if minutes < 0:
+        raise ConfigError(f"minutes is {minutes}: give a number of at least 0")
+    began, folder, settings = time.monotonic(), Path(out), dict(settings or {})
+    source, target = check_pair(source, target)
+    fast = create_method("concord", **settings)
+    fast.fit(source, target, out=folder / "candidates" / "concord", **runtime)
+    tried = [fast]
+    plan = _plan(folder, source, target, settings, 60 * minutes - (time.monotonic() - began), runtime, say)
+    if plan:
+        slow = create_method("rda", **settings, **plan)
+        tried.append(slow.fit(source, target, out=folder / "candidates" / "rda", **runtime))
+    views = _views(fast, source, target, runtime, settings)
+    candidates = [_judged(method, target, views) for method in tried]
+    candidates.sort(key=lambda candidate: -candidate.expected.value)
+    best = candidates[0]
+    _take(folder, best)
+    note = {"chosen": best.method, "why": _why(candidates), "candidates": [_line(one) for one in candidates]}
+    write_whole(folder / _NOTE, (json.dumps(note, indent=1) + "\n").encode())
+    say(_why(candidates))
+    return load(folder, device=runtime.get("device", "auto")), candidates
+
+
+def _plan(
+    folder: Path,
+    source: Domain,
+    target: Domain,
+    settings: dict[str, Any],
+    seconds: float,
+    runtime: dict[str, Any],
+    say: Say,
+) -> dict[str, int]:
+    """Steps and epochs for RDA that fit into the time, none where too few would; the same on every start."""
+    file = folder / _PLAN
+    if file.exists():
+        found: dict[str, int] = json.loads(file.read_text())
+        return found
+    if seconds <= 0:
+        return {}
+    probe = create_method("rda", **settings, steps=_PROBE_STEPS, del_ocl=True)
+    began = time.monotonic()
+    probe.fit(source, target, **{**runtime, "progress": False})
+    step = (time.monotonic() - began) / _PROBE_STEPS
+    whole = create_method("rda", **settings)
+    epochs: int = whole.epochs  # type: ignore[attr-defined]
+    needed = step * (whole.steps + _STAGE_1 * epochs * len(source) / whole.batch_size)
+    share = min(1.0, (seconds - (time.monotonic() - began)) / needed)
+    plan = {"steps": int(share * whole.steps), "epochs": int(share * epochs)}
+    if plan["steps"] < _FEWEST_STEPS or plan["epochs"] < _FEWEST_EPOCHS:
+        say(f"RDA would take about {needed / 60:.0f} minutes and was left out: give more --minutes to try it")
+        plan = {}
+    write_whole(file, json.dumps(plan).encode())
+    return plan
+
+
+def _views(
+    fast: Method, source: Domain, target: Domain, runtime: dict[str, Any], settings: dict[str, Any]
+) -> list[np.ndarray]:
+    """What classifiers of other kinds say of the target, from labels that are believed."""
+    looking = {name: settings.get(name, "auto") for name in ("backbone", "weights")}
+    looking |= {"cache_dir": runtime.get("cache_dir"), "strict": runtime.get("strict", False), "progress": False}
+    looking |= {"image_size": fast.image_size_, "device": runtime.get("device", "auto")}
+    source, here, _ = described(source, None, looking)
+    _, there, _ = described(target, None, looking)
+    trusted = fast.trust_ > 0 if hasattr(fast, "trust_") and len(fast.trust_) == len(source) else None
+    assert source.y is not None
+    return list(opinions(here, source.y, there, len(source.classes), trusted=trusted, seed=fast.seed).values())
+
+
+def _judged(method: Method, target: Domain, views: list[np.ndarray]) -> Candidate:
+    expected = expected_accuracy(method.predict_proba(target), views)
+    return Candidate(method.name, expected, float(method.summary_["seconds"]), int(method.summary_["steps"]))
+
+
+def _take(folder: Path, best: Candidate) -> None:
+    """Have the winner's files in the run folder itself."""
+    won = folder / "candidates" / best.method
+    for path in sorted(won.iterdir()):
+        if path.is_file() and not path.name.startswith(_PASSING):
+            write_whole(folder / path.name, path.read_bytes())
+    curves = won / "tensorboard"
+    if curves.is_dir():
+        shutil.rmtree(folder / "tensorboard", ignore_errors=True)
+        shutil.copytree(curves, folder / "tensorboard")
+
+
+def _why(candidates: list[Candidate]) -> str:
+    best, *others = candidates
+    value, low, high = best.expected
+    text = f"{best.method}: about {value:.0%} of the target should be right ({low:.0%} to {high:.0%})"
+    if others:
+        text += ", against " + ", ".join(f"{one.expected.value:.0%} with {one.method}" for one in others)
+        if value - others[0].expected.value < (high - low) / 4:
+            text += "; that is too close to be sure"
+    return text
+
+
+def _line(candidate: Candidate) -> dict[str, Any]:
+    return asdict(candidate) | {"expected": candidate.expected._asdict()}

@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from conftest import environment, make_pair
 from robustda import Domain
 from robustda.cli import main
+from robustda.data.batches import Inputs
 from robustda.data.inputs import as_ids
 from robustda.errors import DataError
 from robustda.methods import create_method
@@ -170,3 +172,27 @@ def test_ids_that_are_text_already_are_checked_and_not_copied() -> None:
         as_ids(np.array(["a", "b", "a"]), 3, "x")
     with pytest.raises(DataError, match="have no id"):
         as_ids(np.array(["a", "", "b"]), 3, "x")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux what it was told")
+def test_the_system_is_told_how_a_mapped_file_will_be_read(tmp_path: Path) -> None:
+    """Unasked it reads megabytes around every row that is drawn, which is a hundred times slower beyond the memory."""
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(500, 8)).astype(np.float32))
+    domain = Domain.read(tmp_path / "x.npy")
+
+    def random_reads_expected() -> bool:
+        entries = Path("/proc/self/smaps").read_text().split("VmFlags:")
+        place = next(number for number, entry in enumerate(entries) if str(tmp_path / "x.npy") in entry)
+        return "rr" in entries[place + 1].splitlines()[0].split()
+
+    for resident in (True, False):
+        inputs = Inputs(domain, torch.device("cpu"), resident=resident)
+        rows = torch.tensor([400, 3, 77])
+        np.testing.assert_array_equal(inputs.gather(rows), domain.x[rows.numpy()])
+        assert random_reads_expected()
+        np.testing.assert_array_equal(torch.cat(list(inputs.in_order(64))), domain.x)
+        assert not random_reads_expected()
+        inputs.read(rows.numpy(), torch.empty(3, 8))
+        assert random_reads_expected()
+        assert inputs.vectors is domain.x
+        assert not random_reads_expected()

@@ -3,13 +3,15 @@
 # make lint   ruff and mypy
 # make docs   the site, into docs/_build/html; a warning is an error
 # make torture   every fault at every moment, 200 kills; writes docs/torture.md
+# make cluster   a grid on Ray clusters in this machine whose nodes are lost (installs Ray)
 # make fuzz   a million damaged files for the loaders
+# make sbom   what a release consists of, as CycloneDX JSON under dist/ (no network)
 # make audit   bandit on the code, pip-audit on the pinned versions (needs the network)
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint docs torture fuzz audit clean
+.PHONY: demo test lint docs torture cluster fuzz audit sbom clean
 
 demo: $(VENV)/.installed
 	$(BIN)/robustda demo
@@ -29,6 +31,10 @@ docs: $(VENV)/.installed-docs
 torture: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python tests/torture.py $(ARGS)
 
+cluster: $(VENV)/.installed-dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[ray]'
+	$(BIN)/python -m pytest tests/test_bench_ray.py $(ARGS)
+
 fuzz: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python tests/fuzz.py $(ARGS)
 
@@ -36,6 +42,9 @@ audit: $(VENV)/.installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check bandit pip-audit
 	$(BIN)/bandit --quiet --recursive src --configfile pyproject.toml
 	$(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip
+
+sbom: $(VENV)/.installed-dev
+	$(BIN)/python tools/sbom.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist docs/_build src/*.egg-info

@@ -1,6 +1,8 @@
 """How time and memory grow with the number of examples: fitting vectors, decoding images, judging labels.
 
     python benchmarks/scale.py [--only mdd rda auto images cached counting exam] [--images 1000 10000 100000]
+    python benchmarks/scale.py --ids 10000000
+    python benchmarks/scale.py --mapped 16
 
 Every measurement has a process of its own, which first does the same work on a few examples, so that libraries are
 loaded and warmed up; memory is how far the peak of the resident set lies above what the process held then. The
@@ -17,17 +19,26 @@ simple thing that has to be done with the same data, each memory with that of th
 - counting: noise rates of 1,000 classes from m × 1,000 probabilities. Compared with one sum over them.
 - exam: the curriculum's thresholds and trust, and the rows of stage 2, for 1,000 classes. Compared with one sort of the
   losses.
+- ids: `robustda fit` by RDA as far as it depends on the number of examples and not on their size: m source vectors of 8
+  numbers in an .npy file, 1,000 target vectors, one epoch of the curriculum, 100 steps of adaptation, all files of the
+  run folder with trust.csv among them. Compared with writing as many ids and losses by the csv module.
+- mapped: source vectors of 512 numbers in an .npy file of so many GiB, 500 steps of MDD that read their batches from it
+  (placement stream). Most of the file is a hole, which is read as zeros at the speed of the disk cache. Memory is what
+  the process holds by itself, without the pages of the file that the system keeps as long as nobody else needs them.
+  Compared with one sum over the file.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import functools
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -43,9 +54,12 @@ Row = dict[str, Any]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="+", choices=list(WORK), default=[work for work in WORK if work != "auto"])
+    usual = [work for work in WORK if work not in ("auto", "ids", "mapped")]
+    parser.add_argument("--only", nargs="+", choices=list(WORK), default=usual)
     parser.add_argument("--examples", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--images", type=int, nargs="+", default=[1000, 10_000])
+    parser.add_argument("--ids", type=int, nargs="+", help="do only this: a fit with so many examples")
+    parser.add_argument("--mapped", type=int, nargs="+", help="do only this: a fit from a file of so many GiB")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=1, help="measure so often and take the fastest")
     parser.add_argument("--out", type=Path, default=Path("runs/scale.json"))
@@ -54,12 +68,17 @@ def main() -> None:
     if arguments.one:
         print(json.dumps(measure(*json.loads(arguments.one))))
         return
+    if arguments.ids or arguments.mapped:
+        arguments.only = [work for work in ("ids", "mapped") if getattr(arguments, work)]
     rows: list[Row] = []
     print("| work | m | seconds | compared | peak, MB | compared | exponent of time | of memory |")
     print("|---|---|---|---|---|---|---|---|")
     for work in arguments.only:
         found: list[Row] = []
-        for size in arguments.images if work in ("images", "cached") else arguments.examples:
+        sizes = {"images": arguments.images, "cached": arguments.images, "ids": arguments.ids}
+        rows_of_a_gib = 2**30 // (4 * WIDTH)
+        sizes["mapped"] = [rows_of_a_gib * size for size in arguments.mapped or []]
+        for size in sizes.get(work) or arguments.examples:
             tries = [in_own_process(work, size, arguments.threads) for _ in range(arguments.repeats)]
             found.append({"work": work, "m": size} | min(tries, key=lambda row: row["seconds"]))
             print(line(found), flush=True)
@@ -101,7 +120,7 @@ def measure(work: str, size: int) -> Row:
         WORK[work](100 if work in ("images", "cached") else 4 * BATCH, Path(folder, "few"))
         before = resident("VmRSS")
         row = WORK[work](size, Path(folder, "all"))
-        return row | {"peak_bytes": resident("VmHWM") - before}
+        return {"peak_bytes": resident("VmHWM") - before} | row
 
 
 def resident(which: str) -> int:
@@ -210,6 +229,62 @@ def hold_exam(size: int, folder: Path) -> Row:
     return {"seconds": seconds, "reference": "one sort", "reference_seconds": reference, "data_bytes": 16 * size}
 
 
+def fit_ids(size: int, folder: Path) -> Row:
+    source, target = npy_files(folder, size, 8)
+    seconds, _ = clocked(lambda: fit_files("rda", source, target, folder, steps=100, epochs=1, noise_rate=0.2))
+
+    def by_csv() -> None:
+        with open(folder / "reference.csv", "w") as file:
+            csv.writer(file).writerows((str(number), number / 7) for number in range(size))
+
+    reference = clocked(by_csv)[0]
+    data = source.stat().st_size + 8 * size
+    return {"seconds": seconds, "reference": "csv", "reference_seconds": reference, "data_bytes": data}
+
+
+def fit_mapped(size: int, folder: Path) -> Row:
+    source, target = npy_files(folder, size, WIDTH, filled=100_000)
+    before, most, over = resident("RssAnon"), [0], threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.02):
+            most[0] = max(most[0], resident("RssAnon"))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    seconds, _ = clocked(lambda: fit_files("mdd", source, target, folder, steps=500, placement="stream"))
+    over.set()
+    watcher.join()
+    reference = clocked(lambda: np.load(source, mmap_mode="r").sum())[0]
+    found = {"seconds": seconds, "reference": "one sum", "reference_seconds": reference}
+    return found | {"data_bytes": source.stat().st_size, "peak_bytes": most[0] - before}
+
+
+def npy_files(folder: Path, size: int, width: int, filled: int | None = None) -> tuple[Path, Path]:
+    """A labelled source in a file of its own, of which so many rows are more than zeros, and a small target."""
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((N_CLASSES, width), dtype=np.float32)
+    for name, count in (("source", size), ("target", 1000)):
+        x = np.lib.format.open_memmap(folder / f"{name}.npy", "w+", np.float32, (count, width))
+        for start in range(0, min(count, filled or count), 10_000):
+            block = x[start : min(count, start + 10_000)]
+            block[:] = rng.standard_normal(block.shape, dtype=np.float32)
+            block += centres[np.arange(start, start + len(block)) % N_CLASSES]
+        x.flush()
+    np.save(folder / "source_y.npy", np.arange(size) % N_CLASSES)
+    return folder / "source.npy", folder / "target.npy"
+
+
+def fit_files(method: str, source: Path, target: Path, folder: Path, **options: Any) -> None:
+    from robustda.cli import main as robustda
+
+    given = {"method": method, "source": source, "target": target, "out": folder / "run", **options}
+    given |= {"batch_size": BATCH, "width": 64, "device": "cpu", "tensorboard": "false", "progress": "false"}
+    if robustda(["fit", *(text for name, value in given.items() for text in (f"--{name}", str(value)))]):
+        raise SystemExit(f"{method} failed")
+
+
 def clocked(do: Callable[[], Any]) -> tuple[float, Any]:
     start = time.perf_counter()
     found = do()
@@ -224,6 +299,8 @@ WORK: dict[str, Callable[[int, Path], Row]] = {
     "cached": functools.partial(decode_images, True),
     "counting": count_noise,
     "exam": hold_exam,
+    "ids": fit_ids,
+    "mapped": fit_mapped,
 }
 
 

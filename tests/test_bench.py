@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -244,6 +245,28 @@ def _only_if_not(name: str, replace: Callable[..., None]) -> Callable[..., None]
         replace(source, destination)
 
     return move
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such locks")
+def test_a_cell_that_another_process_is_at_waits_for_what_comes_of_it(root: Path, tmp_path: Path) -> None:
+    """As after the loss of a node, whose worker lives on for a while: it is no failure, and nothing is done twice."""
+    import fcntl
+
+    for begun_by_other, cell in zip(("and gives up", "and is done"), cells(few(tasks=["A-W"])), strict=True):
+        folder = tmp_path / "cells" / cell.key
+        folder.mkdir(parents=True)
+        with open(folder / "lock", "w") as lock, ThreadPoolExecutor(1) as beside:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            waiting = beside.submit(run_cell, cell, tmp_path, root, device="cpu")
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=1.5)
+            if begun_by_other == "and is done":
+                (folder / "cell.json").write_text("{}")
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            waiting.result(timeout=60)
+        assert state_of(cell, tmp_path) == "done"
+        assert not (folder / "error.txt").exists()
+        assert (folder / "metrics.csv").exists() == (begun_by_other == "and gives up")
 
 
 def test_no_cell_is_begun_after_the_limit(root: Path, tmp_path: Path) -> None:

@@ -245,6 +245,42 @@ bad("npz", "a header with code in it", "cannot be read as an .npz file")(
     member(b"{'descr': __import__('os').system('true'), 'fortran_order': False, 'shape': (1,), }")
 )
 bad("npz", "a header that is none", "cannot be read as an .npz file")(member(b"hello"))
+bad("npz", "a header that does not end", "cannot be read as an .npz file")(member(b"{'descr': ('<f4', 2 "))
+
+
+def npy(x: object, y: object = Y) -> Callable[[Path], Path]:
+    def make(place: Path) -> Path:
+        np.save(place / "source.npy", x, allow_pickle=True)  # type: ignore[arg-type]
+        np.save(place / "source_y.npy", y, allow_pickle=True)  # type: ignore[arg-type]
+        return place / "source.npy"
+
+    return make
+
+
+def npy_header(header: str) -> Callable[[Path], Path]:
+    text = header.encode() + b"\n"
+    return table(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text, "source.npy")
+
+
+bad("npy", "features as Python objects (pickle)", "Python objects, or no array at all")(npy(X.astype(object)))
+bad("npy", "labels as Python objects (pickle)", "source_y.npy cannot be read")(npy(X, Y.astype(object)))
+bad("npy", "no labels beside it", "has no labels: save them as alone_y.npy beside it")(
+    lambda place: npy(X)(place).rename(place / "alone.npy")
+)
+bad("npy", "other numbers of labels and examples", "4 examples but 3 labels")(npy(X, Y[:3]))
+bad("npy", "infinite features", "NaN or infinite features")(npy(np.where(X == 3, np.inf, X).astype(np.float32)))
+bad("npy", "an array that says it has 10¹⁵ numbers", "cannot be read as an .npy file")(
+    npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000, 1000), }")
+)
+bad("npy", "a header with code in it", "cannot be read as an .npy file")(
+    npy_header("{'descr': __import__('os').getcwd(), 'fortran_order': False, 'shape': (1, 1), }")
+)
+bad("npy", "a header that does not end", "cannot be read as an .npy file")(npy_header("{'descr': ('<f4', 2 "))
+bad("npy", "a header of a negative size", "cannot be read as an .npy file")(
+    npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (-4, 3), }")
+)
+bad("npy", "random bytes", "no array at all")(table(np.random.default_rng(2).bytes(900), "source.npy"))
+bad("npy", "no bytes", "cannot be read as an .npy file")(table(b"", "source.npy"))
 
 # Images.
 

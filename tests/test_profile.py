@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
+from robustda import evaluation, outcome, train
 from robustda.errors import RunStopped
-from robustda.train import _Run
 from test_every_method import QUIET, blobs, small
 
 
@@ -44,13 +45,13 @@ def test_a_request_to_stop_that_comes_at_the_very_end_is_passed_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run is done all the same, but whoever called must not go on with the next one."""
-    plain = _Run._conclude
+    plain = train.conclude
 
-    def conclude(self: _Run, phase: object) -> None:
+    def conclude(*given: Any) -> None:
         signal.raise_signal(signal.SIGTERM)
-        plain(self, phase)  # type: ignore[arg-type]
+        plain(*given)
 
-    monkeypatch.setattr(_Run, "_conclude", conclude)
+    monkeypatch.setattr(train, "conclude", conclude)
     source, target = blobs(n=100, target=60)
     with pytest.raises(RunStopped) as stopped:
         small("mdd").fit(source, target, out=tmp_path, **QUIET)
@@ -61,16 +62,15 @@ def test_a_request_to_stop_that_comes_at_the_very_end_is_passed_on(
 def test_an_evaluation_is_one_pass_over_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
     """Accuracy, collapse and the label-free criteria all come from the same logits."""
     seen: list[int] = []
-    import robustda.train as train
-
-    plain = train.forward_all
+    plain = evaluation.forward_all
 
     def counted(network: object, inputs: object, rows: object = None) -> object:
         out = plain(network, inputs, rows)  # type: ignore[arg-type]
         seen.append(len(out))
         return out
 
-    monkeypatch.setattr(train, "forward_all", counted)
+    for module in (evaluation, outcome):
+        monkeypatch.setattr(module, "forward_all", counted)
     source, target = blobs(n=100, target=1500)
     small("mdd", steps=30).fit(source, target, eval_every=10, **QUIET)
     assert seen == [1500] * 4, "three evaluations, and the predictions at the end"

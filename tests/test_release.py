@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import re
+import runpy
 import shutil
+import socket
 import subprocess
 import sys
 import tomllib
@@ -155,3 +158,43 @@ def test_links_in_the_papers_of_the_project_lead_somewhere() -> None:
         for link in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
             if "://" not in link:
                 assert (page.parent / link).exists(), f"{name}: {link}"
+
+
+def test_the_bill_of_materials_is_whole_and_asks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CycloneDX: every pinned package with its version, every need of robustda, and references that lead somewhere."""
+    pytest.importorskip("packaging")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a connection was opened")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(sys, "argv", ["sbom.py", "--out", str(tmp_path / "sub" / "bom.json")])
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1600000000")
+    made = []
+    for _ in range(2):
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(ROOT / "tools" / "sbom.py"), run_name="__main__")
+        assert not ended.value.code
+        made.append((tmp_path / "sub" / "bom.json").read_text(encoding="utf-8"))
+    assert made[0] == made[1], "the same packages give the same file"
+    bill = json.loads(made[0])
+    assert (bill["bomFormat"], bill["specVersion"], bill["version"]) == ("CycloneDX", "1.6", 1)
+    assert re.fullmatch(r"urn:uuid:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", bill["serialNumber"])
+    assert bill["metadata"]["timestamp"] == "2020-09-13T12:26:40Z"
+    own = bill["metadata"]["component"]
+    assert (own["name"], own["version"]) == ("robustda", __version__)
+    parts = {part["name"]: part for part in bill["components"]}
+    assert len(parts) == len(bill["components"])
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").split("\n")
+    for name, _, version in (line.partition("==") for line in lines if "==" in line):
+        assert parts[re.sub(r"[-_.]+", "-", name).lower()]["version"] == version
+    assert all(part["purl"] == f"pkg:pypi/{name}@{part['version']}" for name, part in parts.items())
+    refs = {own["bom-ref"], *(part["bom-ref"] for part in parts.values())}
+    needs = {entry["ref"]: entry["dependsOn"] for entry in bill["dependencies"]}
+    assert needs.keys() == refs
+    assert {ref for found in needs.values() for ref in found} <= refs
+    direct = {re.match(r"[\w-]+", line).group().lower() for line in PROJECT["project"]["dependencies"]}  # type: ignore[union-attr]
+    assert direct <= {ref.removeprefix("pkg:pypi/").partition("@")[0] for ref in needs[own["bom-ref"]]}
+    assert all(parts[name]["scope"] == "required" for name in direct)
+    assert parts["pytest"]["scope"] == "excluded"
+    assert parts["torch"]["licenses"], "what is installed has a licence"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-__all__ = ["ConfigError", "DataError", "RobustDAError", "RobustDAWarning", "RunError", "RunStopped"]
+__all__ = ["ConfigError", "DataError", "RobustDAError", "RobustDAWarning", "RunError", "RunInUse", "RunStopped"]
 
 
 class RobustDAError(ValueError):
@@ -21,6 +21,10 @@ class ConfigError(RobustDAError):
 
 class RunError(RobustDAError):
     """A run cannot start, go on or be read."""
+
+
+class RunInUse(RunError):
+    """Another process is at work on the run, and holds its lock."""
 
 
 class RunStopped(SystemExit):

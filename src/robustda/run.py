@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 
 from robustda._version import __version__
-from robustda.errors import RobustDAWarning, RunError
+from robustda.errors import RobustDAWarning, RunError, RunInUse
 from robustda.reading import check_tensor_file, read_object
 
 __all__ = [
@@ -44,6 +44,7 @@ __all__ = [
     "load_tensors",
     "save_tensors",
     "seal",
+    "wait_until_free",
     "write_whole",
 ]
 
@@ -362,7 +363,8 @@ def _lock(path: Path) -> IO[str]:
             file.close()
             owner = owner or "another process"
             rest = "" if taken else f" (if that is over, delete {path})"
-            raise RunError(f"{path.parent} is in use by {owner}: wait for it, or choose another --out{rest}") from error
+            kind = RunInUse if taken else RunError
+            raise kind(f"{path.parent} is in use by {owner}: wait for it, or choose another --out{rest}") from error
     try:
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
@@ -372,6 +374,14 @@ def _lock(path: Path) -> IO[str]:
             file.close()
         raise
     return file
+
+
+def wait_until_free(folder: Path) -> None:
+    """Wait for the process that holds the lock of a run folder to end, or to give it back."""
+    import fcntl  # there is nothing to wait for where there are no locks
+
+    with open(folder / "lock", "a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def _alive(owner: str) -> bool:

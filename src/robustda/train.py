@@ -1,9 +1,11 @@
-"""One readable loop over the phases of a method, with what belongs around it: data in, run folder out."""
+"""One readable loop over the phases of a method, with what belongs around it: data in, run folder out.
+
+How a network stands is in evaluation.py, what a run is taken up from in resume.py, what it leaves in outcome.py.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import time
@@ -15,33 +17,30 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robustda._version import __version__
 from robustda.data.batches import Inputs, derive_seed
-from robustda.data.cache import content_digest
 from robustda.data.domain import Domain, check_pair
 from robustda.data.views import at_size, natural_size, view
 from robustda.decisions import read_decisions
 from robustda.engine import Runtime, Stepper, place
 from robustda.errors import RobustDAError, RobustDAWarning, RunError
-from robustda.health import Diverged, Health, remedy
-from robustda.methods.base import Method, Phase, Task, forward_all
+from robustda.evaluation import judge, sample_logits, schedules
+from robustda.health import Diverged, Health
+from robustda.methods.base import Method, Phase, Task
+from robustda.outcome import conclude, take_over
 from robustda.pieces import in_one, in_pieces
-from robustda.predict import describe, load, prediction_table
+from robustda.predict import load
 from robustda.profile import Profile
 from robustda.progress import Bar
 from robustda.ranks import Ranks
-from robustda.run import Metrics, RunFolder, save_tensors, write_whole
-from robustda.select import scores, validation_score
+from robustda.resume import fingerprint, gather, restore, under
+from robustda.run import Metrics, RunFolder, write_whole
 from robustda.signals import StopRequest
 from robustda.stages import Stage, StageStore
 from robustda.tracking import About, Tracking
 
 __all__ = ["fit"]
 
-_SAMPLE = 1024  # examples of the target by which a run is judged, beside its accuracy
-_WORST = float("-inf")
 _NO_MEMORY = re.compile("not enough memory|can't allocate memory|cannot allocate memory", re.IGNORECASE)
-_SELECTED = "selected/"  # where the network that was liked best lies in the task's memory
 
 
 def fit(
@@ -94,7 +93,7 @@ def _fit(
     else:
         method.image_size_ = 0
     method.classes_, method.features_ = source.classes, source.features
-    config = {"method": method.name, "params": method.record(), "data": _fingerprint(source, target)}
+    config = {"method": method.name, "params": method.record(), "data": fingerprint(source, target)}
     if runtime.select != "last":
         config["select"] = runtime.select
     opened: list[RunFolder] = []
@@ -107,7 +106,7 @@ def _fit(
     try:
         if ranks.first_says(open_folder):
             own = method.backbone if isinstance(method.backbone, torch.nn.Module) else None
-            _take_over(method, load(str(out), device=runtime.device, backbone=own))
+            take_over(method, load(str(out), device=runtime.device, backbone=own))
             return
         folder = opened[0] if opened else None
         run = _Run(method, source, target, runtime, folder, profile, ranks)
@@ -195,14 +194,14 @@ class _Run:
         self.seconds_before = note.get("seconds", 0.0)
         self.health.was_spread = note.get("was_spread", False)
         self.rate_share = min(self.rate_share, note.get("rate_share", 1.0))
-        self.task.memory = {name: t.to(self.device) for name, t in _under("memory/", tensors).items()}
+        self.task.memory = {name: t.to(self.device) for name, t in under("memory/", tensors).items()}
         with self.profile.section("log"):
             self.tracking = self._new_tracking()
             self.tracking.start(self.metrics.rows, resumed=bool(note))
         try:
             phase = self._phases(tensors, first, step)
             with self.profile.section("conclude"):
-                self._conclude(phase)
+                conclude(self, phase)
         except BaseException:
             self.tracking.finish()
             raise
@@ -229,7 +228,7 @@ class _Run:
                     stepper = Stepper(phase, self.task, self.method, capture=capture, **how)  # type: ignore[arg-type]
                     start = step if number == first else 0
                     if start:
-                        _restore(tensors, phase, stepper)
+                        restore(tensors, phase, stepper)
                     self._train(phase, stepper, number, start, last=last)
                     self.stages.save(key, self._stage(phase.name))
             tensors = {}
@@ -249,7 +248,7 @@ class _Run:
         if self.runtime.stages is None or self.ranks.size > 1 or self.rate_share < 1:
             return None
         confirmed = [] if self.task.confirmed is None else self.task.confirmed.nonzero()[:, 0].tolist()
-        seen = _fingerprint(self.source) | {"crop": self.task.source.example_shape, "confirmed": confirmed}
+        seen = fingerprint(self.source) | {"crop": self.task.source.example_shape, "confirmed": confirmed}
         return self.stages.key(self.method, name, seen)
 
     def _adopt(self, name: str, stage: Stage) -> None:
@@ -318,12 +317,12 @@ class _Run:
     def _report(self, phase: Phase, stepper: Stepper, done: int, *, evaluate: bool) -> dict[str, float]:
         """Enter the means since the last report, and how the network stands on the target, in the metrics."""
         with self.profile.section("wait for the device"):
-            report = stepper.report() | _schedules(phase, done - 1, self.rate_share)
+            report = stepper.report() | schedules(phase, done - 1, self.rate_share)
         self.profile.entry(phase.name, done)
         self.health.finite(phase, done, report)
         if evaluate:
             with self.profile.section("evaluate"):
-                report |= self._evaluate(phase, done)
+                report |= judge(phase, self.task, self.target, self.health, done, self.runtime.select)
         with self.profile.section("log"):
             self.metrics.add(phase.name, done, report)
             self.tracking.add(phase.name, done, report)
@@ -332,42 +331,13 @@ class _Run:
     def _keep(self, phase: Phase, stepper: Stepper, number: int, done: int, *, check: bool) -> None:
         """Make a checkpoint in the middle of a phase, if the state is a good one."""
         if check:
-            self.health.check(phase, done, self._logits(phase, self.task.target.spread(_SAMPLE)))
+            self.health.check(phase, done, sample_logits(phase, self.task))
         if not self.health.ailing:
-            tensors = _gather(phase, stepper)
+            tensors = gather(phase, stepper)
             self.health.finite(
                 phase, done, {n: t for n, t in tensors.items() if n.startswith(("network/", "momentum/"))}
             )
             self._save(number, done, tensors)
-
-    def _evaluate(self, phase: Phase, step: int) -> dict[str, float]:
-        """How the network stands on the target, in one pass over it: over a sample, where there are no labels to score.
-
-        Accuracy is for the log only. The best network by a criterion that needs no labels is remembered, if asked for.
-        """
-        sample, chosen, memory = self.task.target.spread(_SAMPLE), self.runtime.select, self.task.memory
-        labelled = self.target.y is not None
-        logits = self._logits(phase, None if labelled else sample)
-        seen = logits[sample.to(logits.device)] if labelled else logits
-        report = self.health.check(phase, step, seen)
-        if labelled:
-            report["target_accuracy"] = _score(logits.argmax(dim=1).cpu().numpy(), self.target)
-        found = scores(seen)
-        if chosen == "dev" and found:
-            phase.network.eval()
-            found["dev"] = validation_score(phase.network, self.task, _SAMPLE)
-            phase.network.train()
-        if chosen != "last" and found.get(chosen, _WORST) > float(memory.get("select_score", _WORST)):
-            memory |= {"select_score": torch.tensor(found[chosen]), "select_step": torch.tensor(step)}
-            memory |= {_SELECTED + name: tensor.clone() for name, tensor in phase.network.state_dict().items()}
-        return report | {f"select_{name}": value for name, value in found.items()}
-
-    def _logits(self, phase: Phase, rows: Tensor | None) -> Tensor:
-        """The network's logits for rows of the target (all of it: None), between two steps of training."""
-        phase.network.eval()
-        logits = forward_all(phase.network, self.task.target, rows)
-        phase.network.train()
-        return logits
 
     def _save(self, number: int, step: int, tensors: dict[str, Tensor]) -> None:
         self.last_checkpoint = time.monotonic()
@@ -389,72 +359,6 @@ class _Run:
             self.folder.save_checkpoint(tensors, note)
         self.last_checkpoint = time.monotonic()
 
-    def _conclude(self, phase: Phase) -> None:
-        """Leave what was learned on the method and in the run folder."""
-        import pandas as pd
-
-        method, memory = self.method, self.task.memory
-        if "select_step" in memory:
-            phase.network.load_state_dict(_under(_SELECTED, memory))
-        logits = forward_all(phase.network, self.task.target)
-        probabilities = torch.softmax(logits, dim=1).cpu().numpy()
-        if not np.isfinite(probabilities).all():
-            raise RunError(f"training diverged: the predictions are not finite; {remedy(phase)}")
-        if self.ranks.first:
-            self.health.conclude(phase, logits)
-        method.network_ = phase.network  # type: ignore[assignment]
-        method.example_shape_ = self.task.source.example_shape
-        method.history_ = pd.DataFrame(self.metrics.rows, columns=list(Metrics.HEADER))
-        if "trust" in memory:
-            method.trust_ = memory["trust"].cpu().numpy()
-            counts = torch.bincount(self.task.labels, minlength=self.task.n_classes).double()
-            method.noise_rate_ = float((memory["noise_rate"] * counts).sum() / counts.sum())
-        accuracy = None if self.target.y is None else _score(probabilities.argmax(axis=1), self.target)
-        method.summary_ = {
-            "method": method.name,
-            "variant": getattr(method, "variant", None),
-            "seed": method.seed,
-            "steps": method.steps,
-            "seconds": round(self.seconds_before + time.monotonic() - self.started, 2),
-            "noise_rate": getattr(method, "noise_rate_", None),
-            "kept_share": float(method.trust_.mean()) if "trust" in memory else None,
-            "target_accuracy": accuracy,
-            "placement": self._placement(),
-        }
-        if "trust" in memory:
-            method.summary_["class_noise_rates"] = memory["noise_rate"].tolist()
-        if self.rate_share < 1:
-            method.summary_["rolled_back_to_rate"] = self.rate_share
-        if "select_step" in memory:
-            method.summary_ |= {"selected_by": self.runtime.select, "selected_step": int(memory["select_step"])}
-        if self.folder is not None:
-            self._write(self.folder, probabilities)
-
-    def _placement(self) -> str:
-        """Where the data were, in words."""
-        where = ("streamed", "on the device")
-        source, target = (where[inputs.resident] for inputs in (self.task.source, self.task.target))
-        return source if source == target else f"source {source}, target {target}"
-
-    def _write(self, folder: RunFolder, probabilities: np.ndarray) -> None:
-        method, memory = self.method, self.task.memory
-        if "trust" in memory:
-            columns = (memory[name].cpu().tolist() for name in ("mean_loss", "threshold", "trust"))
-            names = self.source.classes[self.source.y]
-            header = ("id", "given_label", "mean_loss", "threshold", "weight")
-            folder.write_csv("trust.csv", header, zip(self.source.ids, names, *columns, strict=True))
-        if "loss_curves" in memory:
-            save_tensors(folder.path / "curves.safetensors", {"losses": memory["loss_curves"]})
-        digest = save_tensors(folder.path / "model.safetensors", method.network_.state_dict())
-        folder.write_json(
-            "model.json",
-            {"robustda": __version__, **describe(method), "digest": digest},
-        )
-        table = prediction_table(self.target, method.classes_, probabilities)
-        folder.write_csv("predictions.csv", list(table.columns), table.itertuples(index=False))
-        folder.write_json("summary.json", method.summary_)
-        folder.finish()
-
 
 def _about(method: Method, source: Domain, target: Domain, folder: RunFolder | None) -> About:
     """What trackers are told about a run."""
@@ -468,64 +372,6 @@ def _aside(network: torch.nn.Module, hook: Callable[[], None]) -> None:
     network.eval()
     hook()
     network.train()
-
-
-def _gather(phase: Phase, stepper: Stepper) -> dict[str, Tensor]:
-    """All tensors that a phase in progress consists of."""
-    tensors = {f"network/{name}": tensor for name, tensor in phase.network.state_dict().items()}
-    for number, state in stepper.optimizer.state_dict()["state"].items():
-        if state.get("momentum_buffer") is not None:
-            tensors[f"momentum/{number}"] = state["momentum_buffer"]
-    tensors |= {f"report/{name}": tensor for name, tensor in stepper.state().items()}
-    for name, part in phase.stateful.items():
-        tensors |= {f"stateful/{name}/{key}": tensor for key, tensor in part.state().items()}
-    return tensors
-
-
-def _restore(tensors: dict[str, Tensor], phase: Phase, stepper: Stepper) -> None:
-    """The inverse of `_gather`."""
-    phase.network.load_state_dict(_under("network/", tensors))
-    parameters = [p for group in stepper.optimizer.param_groups for p in group["params"]]
-    for number, tensor in _under("momentum/", tensors).items():
-        parameter = parameters[int(number)]
-        stepper.optimizer.state[parameter]["momentum_buffer"] = tensor.to(parameter.device)
-    stepper.load(_under("report/", tensors))
-    for name, part in phase.stateful.items():
-        part.load(_under(f"stateful/{name}/", tensors))
-
-
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-def _schedules(phase: Phase, step: int, rate_share: float) -> dict[str, float]:
-    """The learning rate, and whatever else follows a schedule, as it was in this step."""
-    progress = torch.tensor(step / phase.steps)
-    others = {name: float(value(progress)) for name, value in phase.schedules.items()}
-    return {"learning_rate": rate_share * float(phase.learning_rate(progress)), **others}
-
-
-def _score(predicted: np.ndarray, target: Domain) -> float:
-    assert target.y is not None
-    known = target.y >= 0
-    return float((predicted[known] == target.y[known]).mean())
-
-
-def _fingerprint(*domains: Domain) -> dict[str, Any]:
-    """Of all the data, to notice on a restart that they have changed: ids, labels, and every input."""
-    digest = hashlib.blake2b(digest_size=16)
-    for domain in domains:
-        digest.update("\0".join(domain.ids).encode())
-        digest.update(b"" if domain.y is None else domain.y.tobytes())
-        digest.update(content_digest(np.asanyarray(domain.x)))
-    named = dict(zip(("source", "target"), domains, strict=False))
-    return {
-        **{role: domain.name for role, domain in named.items()},
-        **{f"{role}_examples": len(domain) for role, domain in named.items()},
-        "shape": list(domains[0].shape),
-        "classes": domains[0].classes.tolist(),
-        "digest": digest.hexdigest(),
-    }
 
 
 @contextlib.contextmanager
@@ -546,9 +392,3 @@ def _trouble(method: Method, folder: RunFolder | None, ranks: Ranks) -> Iterator
         if ranks.first:
             raise
         raise SystemExit(2) from None
-
-
-def _take_over(method: Method, finished: Method) -> None:
-    for name, value in vars(finished).items():
-        if name.endswith("_"):
-            setattr(method, name, value)

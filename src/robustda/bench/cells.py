@@ -15,7 +15,7 @@ import numpy as np
 
 from robustda._version import __version__
 from robustda.bench.data import noisy_domain, target_domain
-from robustda.errors import RobustDAError
+from robustda.errors import RobustDAError, RunInUse
 
 if TYPE_CHECKING:
     from robustda.data.domain import Domain
@@ -61,11 +61,24 @@ TARGET_FEATURES = "target_features.npz"
 def run_cell(
     cell: Cell, out: Path, root: Path, *, device: str = "auto", threads: int = 0, keep_features: bool = False
 ) -> None:
-    """Fit the cell in ``out/cells/<key>``, or take up where it stopped; a mistake is noted there and not raised."""
-    from robustda.methods import create_method
+    """Fit the cell in ``out/cells/<key>``, or take up where it stopped; a mistake is noted there and not raised.
 
+    Where another process is at work on the cell, wait for what comes of it.
+    """
     folder = out / "cells" / cell.key
     folder.mkdir(parents=True, exist_ok=True)
+    while not (folder / "cell.json").exists():
+        try:
+            return _run_cell(cell, folder, out, root, device, threads, keep_features)
+        except RunInUse:
+            from robustda.run import wait_until_free
+
+            wait_until_free(folder)
+
+
+def _run_cell(cell: Cell, folder: Path, out: Path, root: Path, device: str, threads: int, keep_features: bool) -> None:
+    from robustda.methods import create_method
+
     error = folder / "error.txt"
     error.unlink(missing_ok=True)
     settings = dict(cell.settings)
@@ -80,11 +93,12 @@ def run_cell(
         if keep_features:
             features, labels = _features(method, target)
             np.savez_compressed(folder / TARGET_FEATURES, x=features.astype(np.float16), y=labels)
-    except RobustDAError as mistake:
-        error.write_text(f"{mistake}\n")
-        return
+    except RunInUse:
+        raise
     except Exception as failure:  # whatever it was, the other cells can do without this one
-        error.write_text(f"{type(failure).__name__}: {failure}\n{traceback.format_exc()}")
+        if not (folder / "cell.json").exists():  # a process that was thought dead may have been faster after all
+            what = f"{type(failure).__name__}: {failure}\n{traceback.format_exc()}"
+            error.write_text(f"{failure}\n" if isinstance(failure, RobustDAError) else what)
         return
     note = asdict(cell) | {"hardware": _hardware(device), "version": __version__}
     temporary = folder / ".cell.json"

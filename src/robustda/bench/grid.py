@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -27,6 +28,7 @@ __all__ = ["Engine", "Outcome", "run_grid", "state_of"]
 Engine = Literal["inline", "processes", "ray"]
 
 _ATTEMPTS = 3  # a cell whose process died under it is tried so often
+_NODES = 20  # and one whose node was lost, which is hardly its own fault, on so many nodes
 
 
 @dataclass
@@ -141,7 +143,8 @@ def _in_processes(work: _Work) -> None:
 def _on_ray(work: _Work) -> None:
     """On a Ray cluster, the one that is running or one on this machine; all nodes must see the cells and the data.
 
-    A cell whose worker or node dies is started again elsewhere, and resumes from its run folder.
+    A cell whose worker or node dies is started again elsewhere, and resumes from its run folder. A worker may outlive
+    its node by some seconds: `run_cell` waits for the folder that it still holds.
     """
     try:
         ray: Any = import_module("ray")
@@ -153,8 +156,10 @@ def _on_ray(work: _Work) -> None:
         except ConnectionError:
             ray.init(num_cpus=work.jobs, log_to_driver=False, include_dashboard=False)
     resources = {"num_cpus": 1, "num_gpus": 1 / work.jobs if work.device.startswith("cuda") else 0}
-    remote = ray.remote(**resources, max_retries=_ATTEMPTS - 1)(_quietly)
+    # Ray would count the loss of a node like the death of a worker: who tries again, and how often, is decided here.
+    remote = ray.remote(**resources, max_retries=0)(_quietly)
     waiting, running = list(work.todo), dict[Any, Cell]()
+    deaths, losses = Counter[str](), Counter[str]()
     while (waiting and work.timely) or running:
         while waiting and len(running) < work.jobs and work.timely:
             cell = waiting.pop(0)
@@ -164,8 +169,15 @@ def _on_ray(work: _Work) -> None:
             cell = running.pop(reference)
             try:
                 ray.get(reference)
-            except ray.exceptions.RayError:
-                _give_up(cell, work.out)
+            except ray.exceptions.RayTaskError as error:  # which `run_cell` does not raise
+                _give_up(cell, work.out, str(error))
+            except ray.exceptions.RayError as error:
+                (losses if isinstance(error, ray.exceptions.NodeDiedError) else deaths)[cell.key] += 1
+                if state_of(cell, work.out) != "done" and deaths[cell.key] < _ATTEMPTS and losses[cell.key] < _NODES:
+                    waiting.insert(0, cell)
+                    continue
+                if state_of(cell, work.out) != "done":
+                    _give_up(cell, work.out, str(error) if losses[cell.key] >= _NODES else "")
             work.watch.ended(cell)
 
 
@@ -186,7 +198,7 @@ def _few_threads(threads: int) -> None:
     torch.set_num_threads(threads)
 
 
-def _give_up(cell: Cell, out: Path) -> None:
+def _give_up(cell: Cell, out: Path, reason: str = "") -> None:
     error = out / "cells" / cell.key / "error.txt"
     error.parent.mkdir(parents=True, exist_ok=True)
-    error.write_text(f"its process died {_ATTEMPTS} times, for want of memory perhaps\n")
+    error.write_text((reason or f"its process died {_ATTEMPTS} times, for want of memory perhaps") + "\n")

@@ -41,7 +41,7 @@ def fit(arguments: list[str]) -> int:
     parser.add_argument("--config", action="config", help="a YAML file with any of these options")
     parser.add_argument("--method", type=str, default=name, help=f"auto, or one of {', '.join(method_names())}")
     parser.add_argument(
-        "--source", type=str, required=True, help="labelled data: folder, table, list, .tar, .npz or address"
+        "--source", type=str, required=True, help="labelled data: folder, table, list, .tar, .npz, .npy or address"
     )
     parser.add_argument("--target", type=str, required=True, help="unlabelled data of the same kind")
     parser.add_argument("--out", type=str, required=True, help="run folder; a stopped run in it is resumed")
@@ -129,7 +129,7 @@ def predict(arguments: list[str]) -> int:
 
     parser = make_parser("predict", predict.__doc__)
     parser.add_argument("run", type=str, help="the --out folder of a fit or of an export")
-    parser.add_argument("data", type=str, help="what to predict: folder, table, list, .tar, .npz or address")
+    parser.add_argument("data", type=str, help="what to predict: folder, table, list, .tar, .npz, .npy or address")
     parser.add_argument("--out", type=str, required=True, help="where to write: .csv or .parquet")
     add_switch(parser, "probabilities", False, "a column for each class")
     add_columns(parser)

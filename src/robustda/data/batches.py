@@ -7,6 +7,7 @@ a resumed run draws the very batches that it would have drawn.
 from __future__ import annotations
 
 import hashlib
+import mmap
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -22,6 +23,8 @@ __all__ = ["Inputs", "Order", "Stream", "Views", "derive_seed"]
 
 _CHUNK = 256  # batches of row numbers that are sent to the device at a time
 _VIEWS_CHUNK = 64  # batches of views that are drawn at a time
+_SMALL = 1 << 15  # bytes of an example, below which what the system reads around it on the disk is mostly of others
+_IN_ORDER, _AT_RANDOM = getattr(mmap, "MADV_NORMAL", None), getattr(mmap, "MADV_RANDOM", None)
 
 
 class Inputs:
@@ -51,6 +54,9 @@ class Inputs:
         self._array = domain.x
         self.resident = _fits(domain.x.nbytes, device) if resident is None else resident
         self._tensor = _as_tensor(domain.x).to(device) if self.resident else None
+        on_disk = domain.x[:1].nbytes < _SMALL and not (self.resident and device.type == "cuda")
+        self._map = getattr(domain.x, "_mmap", None) if on_disk else None
+        self._expected = _IN_ORDER
 
     def __len__(self) -> int:
         return self.size
@@ -63,6 +69,7 @@ class Inputs:
     @property
     def vectors(self) -> np.ndarray:
         """The inputs of all rows as they were given, in the host's memory."""
+        self._expect(_IN_ORDER)
         return self._array
 
     def train(self, rows: Tensor) -> Tensor:
@@ -84,23 +91,24 @@ class Inputs:
             return self._centre(batch)
         return aug.resample(aug.to_float(batch), views.to(batch.device), self.crop)
 
-    def test(self, rows: Tensor) -> Tensor:
+    def test(self, rows: Tensor, *, in_order: bool = False) -> Tensor:
         """The inputs of these rows as they are, cut to the centre."""
-        batch = self.gather(rows)
+        batch = self.gather(rows, in_order=in_order)
         return self._centre(batch) if self.images else batch
 
     def in_order(self, batch_size: int, rows: Tensor | None = None) -> Iterator[Tensor]:
         """Every input once, in order, unaugmented; or those of these rows."""
         chosen = torch.arange(self.size, device=self.device) if rows is None else rows.to(self.device)
         for part in torch.split(chosen, batch_size):
-            yield self.test(part)
+            yield self.test(part, in_order=rows is None)
 
     def spread(self, count: int) -> Tensor:
         """Up to so many rows, spread evenly over all."""
         return torch.linspace(0, self.size - 1, min(count, self.size), dtype=torch.float64).round().long()
 
-    def gather(self, rows: Tensor) -> Tensor:
+    def gather(self, rows: Tensor, *, in_order: bool = False) -> Tensor:
         """The inputs of these rows as they are kept: vectors, or images as bytes (B, H, W, 3)."""
+        self._expect(_IN_ORDER if in_order else _AT_RANDOM)
         if self._tensor is not None:
             return self._tensor[rows]
         return _as_tensor(self._array[rows.cpu().numpy()]).to(self.device)
@@ -112,7 +120,14 @@ class Inputs:
 
     def read(self, rows: np.ndarray, into: Tensor) -> None:
         """The inputs of these rows from the host's memory, or from disk where they are mapped."""
+        self._expect(_AT_RANDOM)
         np.take(self._array, rows, axis=0, out=into.numpy(), mode="clip")  # without a copy, which "raise" would make
+
+    def _expect(self, order: int | None) -> None:
+        """Tell the system in which order a mapped file will be read: unasked, it reads megabytes around every row."""
+        if self._map is not None and order is not None and order != self._expected:
+            self._map.madvise(order)
+            self._expected = order
 
     def _centre(self, batch: Tensor) -> Tensor:
         return aug.to_float(aug.centre_crop(batch, self.crop))

@@ -114,6 +114,16 @@ class Domain:
         return cls._build(read_npz(Path(path), labels), str(path))
 
     @classmethod
+    def from_npy(cls, path: str | Path, *, labels: Labels = "auto") -> Domain:
+        """From x in an .npy file, which stays on the disk, and ``y.npy``, ``ids.npy`` and ``classes.npy`` beside it.
+
+        Beside ``web.npy`` they are ``web_y.npy`` and so on.
+        """
+        from robustda.data.mapped import read_npy
+
+        return cls._build(read_npy(Path(path), labels), str(path))
+
+    @classmethod
     def from_dataset(
         cls,
         dataset: Any,
@@ -162,7 +172,7 @@ class Domain:
         id_column: str | None = None,
     ) -> Domain:
         """From whatever lies there: a folder of images, a .csv, .tsv, .parquet or .jsonl table, a .txt list of images,
-        .tar shards, an .npz file, a Hugging Face data set that was saved, or any of these at an address like s3://.
+        .tar shards, an .npz or .npy file, a Hugging Face data set that was saved, or any of these at an address like s3://.
         """
         from robustda.data.remote import fetch, is_remote
         from robustda.data.shards import SHARD_ENDINGS
@@ -186,11 +196,13 @@ class Domain:
             return cls.from_table(path, labels=labels, label=label, path=path_column, id=id_column)
         if name.endswith(".npz"):
             return cls.from_npz(path, labels=labels)
+        if name.endswith(".npy"):
+            return cls.from_npy(path, labels=labels)
         if name.endswith(".txt"):
             return cls.from_list(path, labels=labels)
         raise DataError(
             f"cannot tell what {path} is: give a folder of images, a .csv, .tsv, .parquet or .jsonl table, "
-            "a .txt list, .tar shards, or an .npz"
+            "a .txt list, .tar shards, an .npz or an .npy"
         )
 
     def __len__(self) -> int:

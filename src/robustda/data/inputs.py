@@ -37,13 +37,14 @@ def as_ids(ids: Any, count: int, where: str) -> np.ndarray:
     """One unique text an example; row numbers where there are none."""
     if ids is None:
         return np.arange(count).astype(f"U{len(str(count))}")
-    values = np.asarray(ids, dtype=object).reshape(-1).tolist()
+    as_text = isinstance(ids, np.ndarray) and ids.dtype.kind == "U"  # ten million of them need no second copy
+    values = (ids if as_text else np.asarray(ids, dtype=object)).reshape(-1).tolist()
     if len(values) != count:
         raise DataError(f"{where} has {plural(count, 'example')} but {plural(len(values), 'id')}")
     missing = sum(value is None or value != value or str(value) in ("", "<NA>") for value in values)
     if missing:
         raise DataError(f"{where}: {plural(missing, 'example')} of {count:,} have no id: fill them in or leave ids out")
-    texts = [str(value) for value in values]
+    texts = values if as_text else [str(value) for value in values]
     if len(set(texts)) < count:
         seen: set[str] = set()
         twice = [text for text in texts if text in seen or seen.add(text)]  # type: ignore[func-returns-value]
@@ -51,7 +52,7 @@ def as_ids(ids: Any, count: int, where: str) -> np.ndarray:
             f"{where}: ids must be unique, but {plural(len(twice), 'example')} of {count:,} repeat one "
             f"(first {listed(twice, 3)}): remove the repeats or name another id column"
         )
-    return np.array(texts, dtype=str)
+    return np.asarray(ids).reshape(-1) if as_text else np.array(texts, dtype=str)
 
 
 def feature_matrix(frame: pd.DataFrame, where: str, *, chosen: bool) -> tuple[np.ndarray, tuple[str, ...]]:

@@ -8,6 +8,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -17,9 +18,12 @@ from robustda.data.wording import listed, nearest, plural
 from robustda.errors import ConfigError, DataError
 from robustda.reading import memory_size
 
-__all__ = ["Labels", "Parts", "check_switch", "read_folder", "read_npz"]
+__all__ = ["UNREADABLE", "Labels", "Parts", "check_switch", "read_folder", "read_npz"]
 
 Labels = Literal["auto", "required", "ignore"]
+
+UNREADABLE = (OSError, EOFError, ValueError, OverflowError, SyntaxError, TokenError, TypeError, zipfile.BadZipFile)
+"""what NumPy raises over damaged headers of arrays, which it reads as Python's literals"""
 
 
 class Parts(NamedTuple):
@@ -79,7 +83,7 @@ def read_npz(path: Path, labels: Labels) -> Parts:
             arrays = {name: _npz_array(file, name, path) for name in names if name in file}
     except FileNotFoundError as error:
         raise DataError(f"there is no file {path}") from error
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error, SyntaxError, RuntimeError) as error:
+    except (*UNREADABLE, zlib.error, RuntimeError) as error:
         if isinstance(error, DataError):
             raise
         # NumPy takes what it does not know for pickled objects, and tells how to run them.
@@ -122,7 +126,10 @@ def _check_npz_size(file: Any, name: str, path: Path) -> None:
             f"the array '{name}' in {path} is cut short or lies about its size: save it again with np.savez"
         )
     if claimed > memory_size():
-        raise DataError(f"the array '{name}' in {path} has {claimed:,} bytes, more than the memory of this machine")
+        raise DataError(
+            f"the array '{name}' in {path} has {claimed:,} bytes, more than the memory of this machine: save x with "
+            "np.save as an .npy file, which stays on the disk"
+        )
 
 
 def _images_below(top: Path, endings: frozenset[str]) -> Iterator[tuple[str, ...]]:

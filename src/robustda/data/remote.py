@@ -19,6 +19,7 @@ from typing import Any
 
 from robustda.data.cache import cache_folder
 from robustda.data.images import image_extensions
+from robustda.data.mapped import companions
 from robustda.data.parallel import in_order
 from robustda.data.tables import TABLE_ENDINGS, listed_paths
 from robustda.errors import DataError
@@ -50,6 +51,9 @@ def fetch(url: str, *, path_column: str | None = None, cache_dir: str | Path | N
         local: Path = mirror.fetch([name]) / name
         if name.lower().endswith(TABLE_ENDINGS):
             mirror.fetch(_relative(listed_paths(local, path_column), url))
+        if name.lower().endswith(".npy"):
+            beside = [other.name for other in companions(local).values()]
+            mirror.fetch(other for other in beside if system.exists(f"{folder}/{other}"))
         return local
     except DataError:
         raise

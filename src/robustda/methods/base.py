@@ -86,9 +86,14 @@ class Task:
 
     @torch.no_grad()
     def losses(self, network: nn.Module) -> Tensor:
-        """The loss of every source example under its given label, unaugmented, in order."""
-        logits = forward_all(network, self.source)
-        return nn.functional.cross_entropy(logits, self.labels, reduction="none")
+        """The loss of every source example under its given label, unaugmented, in order.
+
+        One number an example: the logits, one for each class too, are there for a batch at a time only.
+        """
+        size = batch_for_all(self.source)
+        parts = zip(self.source.in_order(size), torch.split(self.labels, size), strict=True)
+        losses = [nn.functional.cross_entropy(network(x).float(), y, reduction="none") for x, y in parts]
+        return torch.cat(losses)
 
     def describe(self, method: Method) -> np.ndarray:
         """A fixed description of every source example for plain classifiers and neighbours.
@@ -333,8 +338,13 @@ def forward_all(
     network: Callable[[Tensor], Tensor], inputs: Inputs, rows: Tensor | None = None, batch_size: int = 0
 ) -> Tensor:
     """The network's output for every input, or for some rows, in order; in batches that do not need much memory."""
-    batch_size = batch_size or (256 if inputs.images and inputs.crop > 64 else 2048)
+    batch_size = batch_size or batch_for_all(inputs)
     return torch.cat([network(batch).float() for batch in inputs.in_order(batch_size, rows)])
+
+
+def batch_for_all(inputs: Inputs) -> int:
+    """How many inputs at a time need not much memory."""
+    return 256 if inputs.images and inputs.crop > 64 else 2048
 
 
 Kind = TypeVar("Kind", bound=type[Method])

@@ -2,7 +2,8 @@
 
     ROBUSTDA_DATA=... python benchmarks/concord_components.py [--components 64 128 256 --draws 1 2 3]
 
-Target accuracy in %, with one member. The other tasks, kinds of noise and the authors' draws had no part in the choice that stands.
+Target accuracy in %, with one member. The other tasks, kinds of noise and the authors' draws had no part in the choice
+that stands.
 """
 
 from __future__ import annotations

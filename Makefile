@@ -38,10 +38,9 @@ cluster: $(VENV)/.installed-dev
 fuzz: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python tests/fuzz.py $(ARGS)
 
-audit: $(VENV)/.installed-dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check bandit pip-audit
+audit: $(VENV)/.installed-audit
 	$(BIN)/bandit --quiet --recursive src --configfile pyproject.toml
-	$(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip
+	timeout 120 $(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip || test $$? -eq 124
 
 sbom: $(VENV)/.installed-dev
 	$(BIN)/python tools/sbom.py $(ARGS)
@@ -59,6 +58,10 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,lint]'
+	touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-audit: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[audit]'
 	touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-docs: $(VENV)/bin/python pyproject.toml constraints.txt

@@ -110,7 +110,7 @@ def test_is_deterministic_under_a_seed(name: str) -> None:
     assert_same(first, again)
     trained = len(first.history_) > 0
     same = all(np.array_equal(a, b) for a, b in zip(weights(first).values(), weights(other).values(), strict=True))
-    assert same == (not trained)
+    assert same == (not trained and name != "concord")  # whose members are drawn at random
 
 
 class Interrupted(Exception):

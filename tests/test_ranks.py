@@ -39,7 +39,7 @@ if what == "double":
     from robustda.data.batches import Inputs
 
     gather = Inputs.gather
-    Inputs.gather = lambda self, rows: gather(self, rows).double()
+    Inputs.gather = lambda self, rows, **how: gather(self, rows, **how).double()
     torch.set_default_dtype(torch.float64)
     torch.Tensor.float = torch.Tensor.double
     what = ""

@@ -14,6 +14,9 @@ EXTRAS: dict[str, tuple[tuple[str, ...], str]] = {
     "hf": (("datasets", "transformers"), "Hugging Face data sets and vision models"),
     "fsspec": (("fsspec",), "data at s3://, gs://, https:// and other places"),
     "ray": (("ray",), "bench on several machines"),
+    "mlflow": (("mlflow",), "curves in MLflow"),
+    "wandb": (("wandb",), "curves in Weights & Biases"),
+    "tune": (("optuna",), "robustda tune"),
 }
 """For each extra the modules it brings, and what they are for."""
 

@@ -102,7 +102,7 @@ def _read_file(path: Path, label: str, special: Iterable[str | None]) -> pd.Data
         if path.name.lower().endswith(_JSON_ENDINGS):
             return _read_json_lines(path)
         return _read_csv(path, label, special)
-    except (OSError, ValueError, NotImplementedError, EOFError, zlib.error, pd.errors.ParserWarning) as error:
+    except (OSError, ValueError, EOFError, zlib.error, pd.errors.ParserWarning) as error:
         reason = " ".join(str(error).split())[:300]
         raise DataError(f"{path} cannot be read as a table ({reason}): mend it, or save it again") from error
 
@@ -116,7 +116,10 @@ def _read_json_lines(path: Path) -> pd.DataFrame:
 
     opened = gzip.open if path.name.lower().endswith(".gz") else open
     with opened(path, "rt", encoding="utf-8") as file:
-        rows = [json.loads(line) for line in file if line.strip()]
+        try:
+            rows = [json.loads(line) for line in file if line.strip()]
+        except RecursionError as error:
+            raise ValueError("a line holds brackets within brackets without end") from error
     if not all(isinstance(row, dict) for row in rows):
         raise ValueError("not every line is an object")
     return pd.DataFrame(rows)

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 __all__ = [
+    "class_confusion",
     "entropy",
     "log_one_minus_softmax",
     "margin_discrepancy",
@@ -110,6 +111,22 @@ def log_one_minus_softmax(logits: Tensor, labels: Tensor) -> Tensor:
     wide = _wide(logits)
     others = wide.scatter(1, labels[:, None], float("-inf"))
     return torch.logsumexp(others, dim=1) - torch.logsumexp(wide, dim=1)
+
+
+def class_confusion(logits: Tensor, temperature: float = 2.5) -> Tensor:
+    """How much the predictions on a batch confuse each class with others, from 0 to 1: Jin et al., ECCV 2020, eq. 5.
+
+    Predictions are softened by the temperature, and the surer ones weigh more, by 1 + e^(−entropy).
+
+    >>> float(class_confusion(torch.tensor([[50.0, 0.0], [0.0, 50.0]]))) < 1e-6
+    True
+    """
+    soft = torch.softmax(_wide(logits) / temperature, dim=1)
+    weight = 1 + torch.exp(-entropy(_wide(logits).detach() / temperature))
+    weight = weight / weight.mean()
+    confusion = soft.T @ (weight[:, None] * soft)
+    confusion = confusion / confusion.sum(dim=1, keepdim=True).clamp(min=torch.finfo(soft.dtype).tiny)
+    return 1 - confusion.diagonal().mean()
 
 
 def entropy(logits: Tensor) -> Tensor:

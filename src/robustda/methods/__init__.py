@@ -3,6 +3,7 @@
 from robustda.methods.adda import ADDA
 from robustda.methods.base import Method, create_method, method_class, method_names, register
 from robustda.methods.concord import Concord
+from robustda.methods.concord_tuned import ConcordTuned
 from robustda.methods.dan import DAN
 from robustda.methods.dann import DANN
 from robustda.methods.mdd import MDD
@@ -24,6 +25,7 @@ __all__ = [
     "SPL",
     "TCL",
     "Concord",
+    "ConcordTuned",
     "MentorNet",
     "Method",
     "Prototypes",

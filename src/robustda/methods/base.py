@@ -61,6 +61,8 @@ class Batch:
     target: Tensor
     whole: Tensor | None = None
     """source and target in one piece, where they were made so"""
+    target_rows: Tensor | None = None
+    """which rows the target examples are"""
 
     @property
     def both(self) -> Tensor:

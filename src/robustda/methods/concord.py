@@ -22,8 +22,9 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar, Literal, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -34,15 +35,14 @@ from robustda.methods.base import Method, Phase, Task, check_at_least, check_sha
 from robustda.methods.prototypes import class_means, frozen_backbone, no_loss, unit_features
 from robustda.nets import Backbone, Classifier
 
-__all__ = ["Concord", "ConcordClassifier"]
+__all__ = ["Agreeing", "Concord", "ConcordClassifier", "votes"]
+
+_FEWEST_PIXELS = 200  # a side: in smaller images noise has been averaged away
 
 
-@register("concord")
 @dataclass(kw_only=True)
-class Concord(Method):
-    """Labels that are believed, a subspace that both domains share, and target labels from the surest on.
-
-    A backbone without pretrained weights is passed over: the vectors themselves serve, or the pixels.
+class Agreeing(Method):
+    """What both strengths of concord do with frozen features: believe source labels, and find target labels in rounds.
 
     Parameters
     ----------
@@ -53,12 +53,11 @@ class Concord(Method):
     dimensions: dimensions of the supervised subspace.
     ridge: what is added to the scatter within classes, as a number of examples of unit length.
     clean: judge the source's labels first; without it they are all believed.
+    corrupted: tell_apart looks for corrupted pixels in photographs first and judges such examples among their own kind,
+        for they resemble each other more than their classes; ignore does not. Vectors are taken as they are.
     sharpness: what log scores are multiplied with to become logits; it changes probabilities, not predictions.
     """
 
-    summary: ClassVar[str] = (
-        "believed labels, a shared subspace, clusters and prototypes in agreement; seconds on a CPU"
-    )
     paper: ClassVar[str] = (
         "no paper; rounds as in Wang and Breckon, Unsupervised Domain Adaptation via Structured Prediction Based "
         "Selective Pseudo-Labeling, AAAI 2020"
@@ -71,6 +70,7 @@ class Concord(Method):
     dimensions: int = 128
     ridge: float = 1.0
     clean: bool = True
+    corrupted: Literal["tell_apart", "ignore"] = "tell_apart"
     sharpness: float = 20.0
 
     def __post_init__(self) -> None:
@@ -78,24 +78,12 @@ class Concord(Method):
         check_at_least(self, members=1, rounds=1, components=1, dimensions=1, ridge=1e-9, sharpness=0)
         check_share(self, "member_share")
 
-    def network(self, example_shape: tuple[int, ...], n_classes: int, *, pretrained: bool = True) -> ConcordClassifier:
+    def frozen(self, example_shape: tuple[int, ...], n_classes: int, *, pretrained: bool = True) -> ConcordClassifier:
+        """The classifier on frozen features."""
         backbone = frozen_backbone(self, example_shape, pretrained)
         components = min(self.components, backbone.out_features)
         dimensions = min(self.dimensions, components)
         return ConcordClassifier(backbone, n_classes, components, dimensions, self.members, self.sharpness)
-
-    def phases(self) -> list[Callable[[Task], Phase]]:
-        return [self.agree]
-
-    def agree(self, task: Task) -> Phase:
-        """The only phase, of no steps: all is done at its end."""
-        network = self.network(task.source.example_shape, task.n_classes).requires_grad_(False)
-
-        def settle() -> None:
-            source, target = unit_features(network, task.source).cpu(), unit_features(network, task.target).cpu()
-            network.settle(self.opinions(source.double(), self.believed(source, task), target.double()))
-
-        return Phase("agree", network, no_loss, 0, lambda progress: 0.0, end=settle)
 
     def believed(self, source: Tensor, task: Task) -> Tensor:
         """One row an example: 1 at the class that it is believed to be of, or zeros. Leaves `trust` in the memory."""
@@ -106,7 +94,8 @@ class Concord(Method):
         from robustda.noise.evidence import label_evidence
 
         try:
-            evidence = label_evidence(source.numpy(), labels.numpy(), task.n_classes, seed=self.seed)
+            odd = self.odd_ones(task)
+            evidence = label_evidence(source.numpy(), labels.numpy(), task.n_classes, corrupted=odd, seed=self.seed)
         except DataError as error:
             warnings.warn(
                 f"the labels could not be judged and are all believed: {error}", RobustDAWarning, stacklevel=2
@@ -124,6 +113,18 @@ class Concord(Method):
         suggested = F.one_hot(torch.from_numpy(evidence.suggested), task.n_classes).double() * sure
         lost = suggested.sum(dim=0) == 0  # a class that nobody is believed to be of keeps those who were given it
         return torch.where(lost & (given > 0), given, suggested)
+
+    def odd_ones(self, task: Task) -> np.ndarray | None:
+        """Whose pixels are corrupted; None where that is not asked for or cannot be told."""
+        if self.corrupted == "ignore" or not task.source.images or min(task.source.vectors.shape[1:3]) < _FEWEST_PIXELS:
+            return None
+        from robustda.noise.corruption import image_corruption
+
+        odd = image_corruption(task.source.vectors).corrupted
+        labels = task.labels.cpu().numpy()
+        # A class whose every example is odd would have nobody left to be judged by.
+        told = np.array_equal(np.unique(labels[~odd]), np.unique(labels))
+        return odd if told else None
 
     def opinions(self, source: Tensor, labels: Tensor, target: Tensor) -> dict[str, Tensor]:
         """What the network needs. Features are of unit length, labels rows of zeros and ones."""
@@ -152,6 +153,35 @@ class Concord(Method):
                 centres = class_means(zt, (zt @ centres.T).argmax(dim=1), centres)
             chosen = surest(agreement(zt, prototypes, centres), min(1.0, number / self.rounds))
         return {"basis": basis, "shift": shift, "prototypes": prototypes, "centres": centres}
+
+
+@register("concord")
+@dataclass(kw_only=True)
+class Concord(Agreeing):
+    """Labels that are believed, a subspace that both domains share, and target labels from the surest on.
+
+    A backbone without pretrained weights is passed over: the vectors themselves serve, or the pixels.
+    """
+
+    summary: ClassVar[str] = (
+        "believed labels, a shared subspace, clusters and prototypes in agreement; seconds on a CPU"
+    )
+
+    def network(self, example_shape: tuple[int, ...], n_classes: int, *, pretrained: bool = True) -> ConcordClassifier:
+        return self.frozen(example_shape, n_classes, pretrained=pretrained)
+
+    def phases(self) -> list[Callable[[Task], Phase]]:
+        return [self.agree]
+
+    def agree(self, task: Task) -> Phase:
+        """The only phase, of no steps: all is done at its end."""
+        network = self.network(task.source.example_shape, task.n_classes).requires_grad_(False)
+
+        def settle() -> None:
+            source, target = unit_features(network, task.source).cpu(), unit_features(network, task.target).cpu()
+            network.settle(self.opinions(source.double(), self.believed(source, task), target.double()))
+
+        return Phase("agree", network, no_loss, 0, lambda progress: 0.0, end=settle)
 
 
 class ConcordClassifier(Classifier):
@@ -247,6 +277,19 @@ def agreement(z: Tensor, prototypes: Tensor, centres: Tensor) -> Tensor:
     """For each class the larger of two probabilities, a softmax of squared distances to prototypes and to centres."""
     opinions = [torch.softmax(2 * z @ means.mT, dim=-1) for means in (prototypes, centres)]
     return torch.maximum(*opinions)
+
+
+def votes(found: dict[str, Tensor], target: Tensor) -> tuple[Tensor, Tensor]:
+    """What most members say of each target example, and the share of them that do."""
+    xt = F.normalize((target - found["mean"]) @ found["components"])
+    members = range(len(found["basis"]))
+    counts = torch.zeros(len(xt), found["centres"].shape[1], dtype=torch.float64)
+    rows = torch.arange(len(xt))
+    for i in members:
+        z = F.normalize(xt @ found["basis"][i] - found["shift"][i])
+        counts[rows, agreement(z, found["prototypes"][i], found["centres"][i]).argmax(dim=1)] += 1 / len(members)
+    share, labels = counts.max(dim=1)
+    return labels, share
 
 
 def surest(scores: Tensor, share: float) -> Tensor:

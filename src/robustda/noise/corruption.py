@@ -11,6 +11,8 @@ All is relative to the data set: what is blurred among photographs is usual amon
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +31,7 @@ _FAR = {"noise": 5.0, "blur": 3.0, "far": 4.0, "odd": 4.0}
 _NATURAL = (-2.5, -0.4)
 """Log ratio of the finest detail's energy to the next coarser one's in photographs; white noise has about +0.5."""
 
-_BLOCK = 256  # images at a time, so that floats for all of them are never in memory
+_BLOCK = 64  # images at a time, so that floats for all of them are never in memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +70,9 @@ def image_corruption(images: npt.ArrayLike) -> CorruptionScores:
         raise DataError(f"the images are {pixels.dtype} {pixels.shape}: give bytes (uint8) of shape (m, H, W, 3)")
     if min(pixels.shape[1:3]) < 16 or not len(pixels):
         raise DataError(f"images of shape {pixels.shape} show no detail to judge: give 16 pixels a side or more")
-    blocks = [_detail(pixels[start : start + _BLOCK]) for start in range(0, len(pixels), _BLOCK)]
+    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:  # numpy lets other threads work meanwhile
+        parts = (pixels[start : start + _BLOCK] for start in range(0, len(pixels), _BLOCK))
+        blocks = list(pool.map(_detail, parts))
     fine, sharp, speckled = np.concatenate(blocks).T
     # Where most images are corrupted, the median is theirs; photographs are known to look otherwise.
     natural = (fine > _NATURAL[0]) & (fine < _NATURAL[1])

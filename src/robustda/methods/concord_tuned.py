@@ -38,7 +38,7 @@ class ConcordTuned(Agreeing):
 
     Parameters
     ----------
-    pseudo: weight of the target's labels in the loss.
+    pseudo: weight of the target's labels in the loss; it rises from 0 to this, for they get better on the way.
     trusting: power to which the share of members behind a target label is raised to become its weight; 0 counts all
         alike.
     confusion: weight of the class confusion on the target.
@@ -59,7 +59,6 @@ class ConcordTuned(Agreeing):
     alpha: float = 4.0
     refreshes: int = 3
     smoothing: float = 0.1
-    late: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,7 +114,7 @@ class ConcordTuned(Agreeing):
             if self.pseudo:
                 rows = batch.target_rows
                 losses = F.cross_entropy(target, labels[rows], reduction="none", label_smoothing=self.smoothing)
-                terms["pseudo"] = self.pseudo * self.ramp(progress) * (weights[rows] * losses).mean()
+                terms["pseudo"] = self.pseudo * progress * (weights[rows] * losses).mean()
             if self.confusion:
                 terms["confusion"] = self.confusion * class_confusion(target, self.temperature)
             agree = (target.argmax(dim=1) == labels[batch.target_rows]).float().mean()
@@ -147,9 +146,6 @@ class ConcordTuned(Agreeing):
         if isinstance(network.backbone, Identity):
             return F.normalize(forward_all(network.features, inputs))
         return unit_features(network, inputs)
-
-    def ramp(self, progress: Tensor) -> Tensor:
-        return ((progress - self.late) / (1 - self.late)).clamp(0, 1)
 
     def rate(self, steps: int) -> Schedule:
         """The learning rate falls to zero along half a cosine: at the end the weights have settled."""

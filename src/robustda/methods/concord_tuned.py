@@ -80,12 +80,12 @@ class ConcordTuned(Agreeing):
             source, target = unit_features(network, task.source).cpu(), unit_features(network, task.target).cpu()
             believed = self.believed(source, task)
             known = believed.sum(dim=1) > 0
-            labels, share = votes(self.opinions(source.double(), believed, target.double()), target.double())
-            task.memory |= {
-                "believed": torch.where(known, believed.argmax(dim=1), -1).to(task.device),
-                "target_labels": labels.to(task.device),
-                "target_weights": (share**self.trusting).float().to(task.device),
-            }
+            task.memory["believed"] = torch.where(known, believed.argmax(dim=1), -1).to(task.device)
+            labels, weights = torch.zeros(len(target), dtype=torch.long), torch.zeros(len(target))
+            if self.pseudo:
+                labels, share = votes(self.opinions(source.double(), believed, target.double()), target.double())
+                weights = (share**self.trusting).float()
+            task.memory |= {"target_labels": labels.to(task.device), "target_weights": weights.to(task.device)}
 
         return Phase("agree", network, no_loss, 0, lambda progress: 0.0, end=settle)
 
@@ -135,7 +135,7 @@ class ConcordTuned(Agreeing):
             self.rate(self.steps),
             rows=(believed >= 0).nonzero()[:, 0].cpu(),
             epoch_steps=self.steps // (self.refreshes + 1) + 1,
-            after_epoch=ask_again if self.refreshes else None,
+            after_epoch=ask_again if self.refreshes and self.pseudo else None,
         )
 
     def seen(self, network: Classifier, inputs: Inputs) -> Tensor:

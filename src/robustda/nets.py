@@ -11,7 +11,7 @@ import functools
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -145,12 +145,22 @@ class _ReverseGradient(torch.autograd.Function):
 class Backbone(nn.Module):
     """ψ: turns inputs into vectors of `out_features`.
 
-    A `pretrained` one learns more slowly than the new layers; with `low_precision` it computes in bfloat16.
+    A `pretrained` one learns more slowly than the new layers; with `low_precision` it computes in bfloat16. One that
+    `keeps_statistics` has its batch norm use, in training too, those that it came with.
     """
 
     out_features: int
     pretrained: bool = False
     low_precision: bool = False
+    keeps_statistics: bool = False
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        if self.keeps_statistics:
+            for module in self.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                    module.eval()
+        return self
 
 
 class Identity(Backbone):

@@ -197,6 +197,8 @@ class Method(Fitted):
     learning_rate: of the new layers (η); a pretrained backbone learns at `backbone_rate` times this.
     backbone_rate: the learning rate of a pretrained backbone, as a share of the others'.
     layer_decay: each layer of the backbone learns at this share of the rate of the layer above it.
+    batch_norm: whether a pretrained backbone's batch norm learns the statistics of both domains, batch by batch, or
+        keeps those that it came with.
     checkpointing: recompute the backbone's activations in the backward pass, which saves memory and costs a third of
         the time; batch norm then sees every batch twice.
     decay: the learning rate falls as (1 + decay·i)^−.75 with the iteration i; 0 keeps it constant.
@@ -226,6 +228,7 @@ class Method(Fitted):
     learning_rate: float = 0.004
     backbone_rate: float = 0.1
     layer_decay: float = 1.0
+    batch_norm: Literal["learn", "keep"] = "learn"
     checkpointing: bool = False
     decay: float = 0.0002
     momentum: float = 0.9
@@ -291,6 +294,7 @@ class Method(Fitted):
     def make_backbone(self, example_shape: tuple[int, ...], pretrained: bool = True) -> Backbone:
         """ψ for inputs of this shape, by the settings; not `pretrained` where its weights will be loaded anyway."""
         backbone = self._made_backbone(example_shape, pretrained)
+        backbone.keeps_statistics = self.batch_norm == "keep" and backbone.pretrained
         if self.checkpointing and pretrained:
             set_checkpointing(backbone, True)
         return backbone

@@ -13,10 +13,10 @@ import torch
 from conftest import make_pair
 from robustda import MDD, RDA, Domain, SourceOnly, create_method, load
 from robustda.errors import ConfigError, DataError, RobustDAWarning, RunError
+from robustda.files import load_tensors
 from robustda.methods import Method
 from robustda.noise import corrupt
 from robustda.predict import predict_table
-from robustda.run import load_tensors
 
 SMALL = {"width": 8, "steps": 20, "batch_size": 16}
 RUNTIME = {"device": "cpu", "tensorboard": False}

@@ -23,10 +23,10 @@ import numpy as np
 from robustda.data.domain import Domain, check_pair
 from robustda.errors import ConfigError
 from robustda.expect import Expected, expected_accuracy, opinions
+from robustda.files import write_whole
 from robustda.methods import Method, create_method
 from robustda.predict import load
 from robustda.report.describe import described
-from robustda.run import write_whole
 
 __all__ = ["Candidate", "fit_auto"]
 

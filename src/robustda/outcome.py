@@ -13,11 +13,12 @@ from robustda._version import __version__
 from robustda.data.domain import Domain
 from robustda.errors import RunError
 from robustda.evaluation import accuracy
+from robustda.files import save_tensors
 from robustda.health import remedy
 from robustda.methods.base import Method, Phase, Task, forward_all
 from robustda.predict import describe, prediction_table
 from robustda.resume import SELECTED, under
-from robustda.run import Metrics, RunFolder, save_tensors
+from robustda.run import Metrics, RunFolder
 
 if TYPE_CHECKING:
     from robustda.train import _Run

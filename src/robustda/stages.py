@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from robustda._version import __version__
-from robustda.run import load_tensors, save_tensors, write_whole
+from robustda.files import load_tensors, save_tensors, write_whole
 
 if TYPE_CHECKING:
     from robustda.methods.base import Method

@@ -24,6 +24,7 @@ from robustda.decisions import read_decisions
 from robustda.engine import Runtime, Stepper, place
 from robustda.errors import RobustDAError, RobustDAWarning, RunError
 from robustda.evaluation import judge, sample_logits, schedules
+from robustda.files import write_whole
 from robustda.health import Diverged, Health
 from robustda.methods.base import Method, Phase, Task
 from robustda.outcome import conclude, take_over
@@ -33,7 +34,7 @@ from robustda.profile import Profile
 from robustda.progress import Bar
 from robustda.ranks import Ranks
 from robustda.resume import fingerprint, gather, restore, under
-from robustda.run import Metrics, RunFolder, write_whole
+from robustda.run import Metrics, RunFolder
 from robustda.signals import StopRequest
 from robustda.stages import Stage, StageStore
 from robustda.tracking import About, Tracking

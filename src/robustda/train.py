@@ -216,7 +216,7 @@ class _Run:
         for number in range(first, len(builders)):
             last = number == len(builders) - 1
             key = None if last else self._stage_key(builders[number].__name__)
-            with self.stages.held(key):
+            with self.stages.held(key, self.stop):
                 shared = self.stages.load(key)
                 if shared is not None:
                     self._adopt(builders[number].__name__, shared)

@@ -94,6 +94,8 @@ def _fit_auto(arguments: list[str]) -> int:
     parser.add_argument("--out", type=str, required=True, help="run folder; what was stopped in it goes on")
     parser.add_argument("--minutes", type=float, default=0.0, help="time for more than the fast method")
     parser.add_argument("--seed", type=int, default=0, help="all randomness is a function of it")
+    decisions = "what was decided about source examples: the decisions.csv of an audit page"
+    parser.add_argument("--decisions", type=str | None, default=None, help=decisions)
     add_backbone(parser)
     add_columns(parser)
     parser.add_argument(
@@ -114,6 +116,7 @@ def _fit_auto(arguments: list[str]) -> int:
         out=chosen.out,
         minutes=chosen.minutes,
         settings={name: chosen[name] for name in ("backbone", "weights", "image_size", "seed")},
+        decisions=chosen.decisions,
         cache_dir=chosen.cache_dir,
         strict=chosen.strict,
         **{option.name: chosen[option.name] for option in runtime_options},

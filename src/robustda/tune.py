@@ -27,7 +27,8 @@ from robustda.data.batches import derive_seed
 from robustda.data.domain import Domain
 from robustda.errors import ConfigError, RobustDAWarning, RunError
 from robustda.files import write_whole
-from robustda.methods.base import Method, create_method
+from robustda.methods.base import Method
+from robustda.methods.registry import create_method
 from robustda.run import RunFolder
 from robustda.search_space import Space, combinations, read_space
 from robustda.select import Criterion

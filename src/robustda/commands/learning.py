@@ -25,8 +25,8 @@ def fit(arguments: list[str]) -> int:
     """Learn from a noisy labelled source and an unlabelled target."""
     from robustda.engine import Runtime
     from robustda.methods import create_method, method_names
-    from robustda.methods.base import method_class
     from robustda.methods.options import options
+    from robustda.methods.registry import method_class
     from robustda.ranks import Ranks
 
     # The options depend on the method, so that is looked for first, on the command line and then in the config file.
@@ -168,8 +168,9 @@ def methods(arguments: list[str]) -> int:
     from rich.table import Table
 
     from robustda.methods import method_names
-    from robustda.methods.base import Method, method_class
+    from robustda.methods.base import Method
     from robustda.methods.options import options
+    from robustda.methods.registry import method_class
 
     parser = make_parser("methods", methods.__doc__)
     parser.add_argument("name", type=str | None, nargs="?", default=None, help="a method to show in full")

@@ -17,8 +17,8 @@ def tune(arguments: list[str]) -> int:
     """Search options of a method, scored without target labels; an interrupted study goes on by the same command."""
     from robustda.engine import Runtime
     from robustda.methods import method_names
-    from robustda.methods.base import method_class
     from robustda.methods.options import options
+    from robustda.methods.registry import method_class
     from robustda.select import Criterion
     from robustda.tune import tune as run_study
 

@@ -23,16 +23,10 @@ from torch.nn import functional as F
 from robustda.curriculum import KeepRule, LossLedger, Mode, balanced, exam, kept_share
 from robustda.errors import ConfigError
 from robustda.losses import margin_discrepancy, masked_mean, proxy_margin_discrepancy, proxy_mask, weighted_risk
-from robustda.methods.base import (
-    Batch,
-    Phase,
-    Task,
-    check_at_least,
-    check_share,
-    register,
-    with_presets,
-)
+from robustda.methods.base import Batch, Phase, Task
+from robustda.methods.checks import check_at_least, check_share
 from robustda.methods.mdd import AdversarialMethod, Play
+from robustda.methods.registry import register, with_presets
 from robustda.nets import Adversarial
 
 __all__ = ["RDA"]

@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from robustda.data.domain import Domain, check_pair
+from robustda.data.domain import Domain
+from robustda.data.pairs import check_pair
 from robustda.decisions import apply_decisions
 from robustda.errors import ConfigError, RunError
 from robustda.expect import Expected, expected_accuracy, opinions

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from robustda.data.batches import Inputs, derive_seed
-from robustda.data.domain import Domain, check_pair
+from robustda.data.domain import Domain
+from robustda.data.pairs import check_pair
 from robustda.data.views import at_size, natural_size, view
 from robustda.decisions import read_decisions
 from robustda.engine import Runtime, Stepper, place

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
-from robustda.data.domain import Domain, check_pair
+from robustda.data.domain import Domain
 from robustda.data.labels import label_key
+from robustda.data.pairs import check_pair
 from robustda.data.views import natural_size
 from robustda.decisions import read_decisions
 from robustda.errors import DataError

@@ -95,7 +95,7 @@ class Task:
         """
         backbone = method.make_backbone(self.source.example_shape)
         if isinstance(backbone, Identity):
-            return self.source.vectors  # as they are: a million of them need no copy
+            return self.source.array  # as they are: a million of them need no copy
         if self.source.images and not backbone.pretrained:
             backbone = Pixels()
             if self.source.crop > 64:

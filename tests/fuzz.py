@@ -25,9 +25,9 @@ from robustda.data.domain import Domain
 from robustda.data.images import longer_side, read_image
 from robustda.decisions import read_decisions
 from robustda.errors import RobustDAError
+from robustda.files import load_tensors
 from robustda.noise.record import NoiseRecord
 from robustda.reading import check_tensor_file, read_object
-from robustda.run import load_tensors
 
 CORPUS = Path(__file__).parent / "corpus"
 SECONDS = 20  # after which a loader is taken to hang

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 from robustda.data import builtin
 from robustda.data.builtin import SIDE, glyphs_to_digits, noisy_glyphs_to_digits
-from robustda.data.domain import check_pair
+from robustda.data.pairs import check_pair
 from robustda.errors import ConfigError
 
 

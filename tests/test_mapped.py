@@ -194,5 +194,5 @@ def test_the_system_is_told_how_a_mapped_file_will_be_read(tmp_path: Path) -> No
         assert not random_reads_expected()
         inputs.read(rows.numpy(), torch.empty(3, 8))
         assert random_reads_expected()
-        assert inputs.vectors is domain.x
+        assert inputs.array is domain.x
         assert not random_reads_expected()

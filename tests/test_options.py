@@ -11,9 +11,9 @@ import pytest
 
 from robustda.errors import ConfigError
 from robustda.methods import MDD, RDA, Method, create_method, method_class, method_names
-from robustda.methods.base import register
 from robustda.methods.options import options
 from robustda.methods.rda import PRESETS
+from robustda.methods.registry import register
 
 
 @pytest.mark.parametrize("name", method_names())

@@ -19,11 +19,11 @@ from conftest import environment, make_folders, make_pair
 from robustda.cli import main
 from robustda.engine import Runtime
 from robustda.errors import ConfigError
+from robustda.files import load_tensors
 from robustda.methods import method_class, method_names
 from robustda.nets import Backbone, Classifier, SmallCNN
 from robustda.pieces import in_one, in_pieces
 from robustda.ranks import Ranks
-from robustda.run import load_tensors
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="PyTorch was built without gloo")
 

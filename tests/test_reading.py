@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import save
 
 from robustda import reading
+from robustda.files import load_tensors
 from robustda.reading import check_tensor_file, read_json, read_object
-from robustda.run import load_tensors
 
 
 def write(path, header, body=b"", length=None):

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from robustda.report.run_compare import differences
 from robustda.report.run_findings import accuracy_of, game_of, trust_of
 from robustda.report.run_markup import el
 from robustda.report.run_read import read_run, read_runs
+from robustda.report.run_wording import told
 
 QUICK: dict[str, Any] = {"device": "cpu", "progress": False, "tensorboard": False}
 HOSTILE = '<img src=x onerror="window.hacked=1">'
@@ -133,6 +135,19 @@ def test_trust_is_what_the_curriculum_left(rda: Path, pair: tuple[Domain, Domain
     assert found.noise_rate.tolist() == rates
     overall = json.loads((rda / "summary.json").read_text())["noise_rate"]
     assert np.average(rates, weights=found.examples) == pytest.approx(overall)
+
+
+def test_what_looks_wrong_and_what_was_trusted_are_both_of_all_labels(rda: Path) -> None:
+    run = read_run(rda)
+    rate, kept = (f"{100 * run.summary[name]:.0f}" for name in ("noise_rate", "kept_share"))
+    said = rf"About {rate}\s% of the 160 source labels look wrong; {kept}\s% were trusted\."
+    assert any(re.fullmatch(said, line) for line in told(run))
+    given = replace(run, config=run.config | {"params": run.params | {"noise_rate": 0.4}})
+    assert any(
+        re.match(rf"{rate}\s% of the 160 source labels were said to be wrong; {kept}", line) for line in told(given)
+    )
+    silent = replace(run, summary={})
+    assert any(re.match(rf"{kept}\s% of the 160 source examples were trusted", line) for line in told(silent))
 
 
 def test_learning_rate_and_coefficient_are_logged_as_they_were(rda: Path) -> None:

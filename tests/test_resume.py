@@ -18,7 +18,7 @@ import pytest
 from conftest import command, environment, make_pair
 from robustda.cli import main
 from robustda.errors import RobustDAWarning
-from robustda.run import load_tensors, save_tensors, seal
+from robustda.files import load_tensors, save_tensors, seal
 
 OUTCOME = ("model.safetensors", "metrics.csv", "trust.csv", "predictions.csv")
 FILTER, ADAPT = "filter", "adapt"

@@ -20,7 +20,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from robustda.errors import RobustDAWarning, RunError
-from robustda.run import Metrics, RunFolder, environment, load_tensors, save_tensors, write_whole
+from robustda.files import load_tensors, save_tensors, write_whole
+from robustda.run import Metrics, RunFolder, environment
 
 CONFIG = {"method": "rda", "params": {"steps": 100, "width": 8}, "data": {"digest": "abc"}}
 TENSORS = {"weight": torch.arange(6.0).view(2, 3), "count": torch.tensor(3), "mean": torch.rand(4, dtype=torch.float64)}
@@ -208,7 +209,7 @@ def test_an_exception_in_the_middle_leaves_the_file_as_it_was(folder):
 def test_a_full_disk_leaves_the_file_as_it_was(tmp_path):
     code = f"""
 import pathlib, resource, signal
-from robustda.run import write_whole
+from robustda.files import write_whole
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 write_whole(pathlib.Path({str(tmp_path / "file")!r}), b"old")
@@ -226,7 +227,7 @@ def test_a_kill_at_any_moment_leaves_a_whole_file(tmp_path):
     # The writer replaces a file of 2 MB without end, each time filled with another letter.
     code = f"""
 import pathlib
-from robustda.run import write_whole
+from robustda.files import write_whole
 for turn in range(10_000):
     write_whole(pathlib.Path({str(tmp_path / "file")!r}), bytes([97 + turn % 26]) * 2_000_000)
 """

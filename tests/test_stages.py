@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import signal
+import subprocess
+import threading
+import time
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from conftest import make_pair
+from conftest import command, environment, make_pair
 from robustda import RDA
+from robustda.cli import main
+from robustda.errors import RobustDAWarning, RunError
 from robustda.stages import Stage, StageStore
 
 RUNTIME = {"device": "cpu", "tensorboard": False, "log_every": 10}
@@ -110,6 +117,84 @@ def test_only_one_run_at_a_time_works_on_a_stage(tmp_path):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     with open(tmp_path / "key.lock") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_who_waits_for_a_stage_gets_it_when_it_is_free(tmp_path):
+    store, order = StageStore(tmp_path), []
+
+    def wait() -> None:
+        with store.held("key"):
+            order.append("second")
+
+    with store.held("key"):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        thread.join(0.3)
+        order.append("first")
+    thread.join(30)
+    assert order == ["first", "second"]
+
+
+@pytest.mark.parametrize(("by", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
+def test_a_run_that_waits_for_a_stage_can_be_stopped(pair, tmp_path, by, code):
+    for name in ("source", "target"):
+        getattr(pair, name).save_npz(tmp_path / f"{name}.npz")
+    settings = ["--width", "8", "--steps", "20", "--batch_size", "16", "--epochs", "2", "--noise_rate", "0.4"]
+    fit = ["fit", "--source", tmp_path / "source.npz", "--target", tmp_path / "target.npz", *settings]
+    fit += ["--device", "cpu", "--stages", tmp_path / "stages", "--out", tmp_path / "run"]
+    assert main([str(argument) for argument in fit]) == 0
+    note = tmp_path / "stages" / stored(tmp_path / "stages")[0]
+    note.unlink()
+    with StageStore(tmp_path / "stages").held(note.stem):
+        waiting = subprocess.Popen(command(*fit[:-1], tmp_path / "other"), env=environment(), stderr=subprocess.PIPE)
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "other" / "metrics.csv").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.5)  # from there it is a moment until it waits
+        assert waiting.poll() is None
+        waiting.send_signal(getattr(signal, by))
+        _, said = waiting.communicate(timeout=60)
+    assert waiting.returncode == code
+    assert said.decode().count("\n") == 1
+    assert "takes it up again" in said.decode()
+
+
+def test_a_folder_that_cannot_be_one_is_said_before_any_work(pair, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(RunError, match=r"cannot keep stages in .*file .*: choose another folder for --stages"):
+        small_rda().fit(pair.source, pair.target, stages=tmp_path / "file", out=tmp_path / "run", **RUNTIME)
+    (tmp_path / "stages").mkdir()
+    key = StageStore(tmp_path / "stages").key(small_rda(), "filter", {})
+    (tmp_path / "stages" / f"{key}.lock").mkdir()
+    with pytest.raises(RunError, match="cannot keep stages"), StageStore(tmp_path / "stages").held(key):
+        pytest.fail("it is held")
+
+
+def test_where_a_disk_knows_no_locks_the_owner_that_is_named_is_not_waited_for_for_ever(tmp_path, monkeypatch):
+    def no_locks(file, kind):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    (tmp_path / "key.lock").write_text("process 1 on elsewhere\n")
+    store = StageStore(tmp_path)
+    refused = r"in use by process 1 on elsewhere: .*--stages \(if that is over, delete"
+    with pytest.raises(RunError, match=refused), store.held("key"):
+        pytest.fail("it is held")
+    (tmp_path / "key.lock").unlink()
+    with store.held("key"):
+        assert (tmp_path / "key.lock").read_text().startswith("process ")
+    assert (tmp_path / "key.lock").read_text() == ""
+
+
+def test_a_stage_that_cannot_be_kept_costs_a_warning_and_not_the_run(pair, tmp_path, monkeypatch):
+    def full(path, tensors):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("robustda.stages.save_tensors", full)
+    with pytest.warns(RobustDAWarning, match=r"cannot keep a stage in .*No space left on device"):
+        model = small_rda().fit(pair.source, pair.target, stages=tmp_path / "s", out=tmp_path / "run", **RUNTIME)
+    assert not stored(tmp_path / "s")
+    assert len(model.trust_) == len(pair.source)
 
 
 def test_without_a_folder_nothing_is_kept():

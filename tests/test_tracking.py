@@ -61,9 +61,9 @@ class Interrupted(Exception):
 
 def interrupt(data: tuple[Domain, Domain], out: Path, track: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fit until after step 40, with a checkpoint at 25: what comes between must not be told twice."""
-    from robustda.train import _Run
+    from robustda.loop import Run
 
-    plain_add, plain_save = Tracking.add, _Run._save
+    plain_add, plain_save = Tracking.add, Run._save
 
     def add(self: Tracking, phase: str, step: int, values: dict[str, float]) -> None:
         plain_add(self, phase, step, values)
@@ -76,7 +76,7 @@ def interrupt(data: tuple[Domain, Domain], out: Path, track: str, monkeypatch: p
 
     with monkeypatch.context() as patch:
         patch.setattr(Tracking, "add", add)
-        patch.setattr(_Run, "_save", save)
+        patch.setattr(Run, "_save", save)
         with pytest.raises(Interrupted):
             fit(data, out, track)
 

@@ -13,10 +13,10 @@ import torch
 from conftest import make_pair
 from robustda import MDD, RDA, Domain, SourceOnly, create_method, load
 from robustda.errors import ConfigError, DataError, RobustDAWarning, RunError
+from robustda.files import load_tensors
 from robustda.methods import Method
 from robustda.noise import corrupt
 from robustda.predict import predict_table
-from robustda.run import load_tensors
 
 SMALL = {"width": 8, "steps": 20, "batch_size": 16}
 RUNTIME = {"device": "cpu", "tensorboard": False}
@@ -339,6 +339,50 @@ def test_a_proxy_batch_is_smaller_by_the_corrupted_examples_that_were_told_apart
     assert 0.5 < float(shares.iloc[-1]) < 0.75
     plain = small_rda(noise_rate=0.0).fit(noisy, pair.target, **RUNTIME)
     assert plain.history_.query("metric == 'proxy_share'").value.unique().tolist() == [1.0]
+
+
+def tell_apart_or_not(source: Domain, target: Domain, message: str) -> None:
+    """Where corrupted examples cannot be told apart that is said, and the run is the one without it."""
+    params = {"noise_rate": "auto", "steps": 5, "augment": "none"}
+    with pytest.warns(RobustDAWarning, match=message) as caught:
+        model = small_rda(corrupted="tell_apart", **params).fit(source, target, **RUNTIME)
+    assert len(caught) == 1
+    assert "\n" not in str(caught[0].message)
+    plain = small_rda(**params).fit(source, target, **RUNTIME)
+    np.testing.assert_array_equal(model.trust_, plain.trust_)
+    assert model.noise_rate_ == plain.noise_rate_
+
+
+def test_too_few_sound_examples_are_not_learned_from_alone():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(20, 10)).astype(np.float32)
+    x[::5] *= 30
+    x[1::5] *= 30  # the rows left over, with both classes, are 12
+    labels = np.arange(20) % 2
+    target = Domain.from_arrays(rng.normal(size=(20, 10)))
+    small_rda(corrupted="tell_apart", noise_rate="auto", steps=5).fit(Domain.from_arrays(x, labels), target, **RUNTIME)
+    x[2] *= 30
+    tell_apart_or_not(Domain.from_arrays(x, labels), target, r"9 of 20 source examples look corrupted.* too few")
+
+
+def test_one_sound_class_is_not_learned_from_alone():
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 0, 1], 40)
+    x = (rng.normal(size=(120, 10)) * np.where(labels, 30, 1)[:, None]).astype(np.float32)
+    target = Domain.from_arrays(rng.normal(size=(60, 10)))
+    tell_apart_or_not(Domain.from_arrays(x, labels), target, r"40 of 120 source examples look corrupted.* one class")
+
+
+@pytest.mark.parametrize("side", [8, 32])
+def test_small_images_are_not_told_apart(side):
+    rng = np.random.default_rng(0)
+    labels = np.arange(40) % 2
+    images = rng.integers(0, 80, (2, 40, side, side, 3), dtype=np.uint8) + (100 * labels)[:, None, None, None]
+    source, target = (
+        Domain.from_arrays(images[0].astype(np.uint8), labels),
+        Domain.from_arrays(images[1].astype(np.uint8)),
+    )
+    tell_apart_or_not(source, target, f"images of {side} × {side} pixels show too little .*200 a side are needed")
 
 
 def test_a_list_of_noise_rates_must_fit_the_classes(pair):

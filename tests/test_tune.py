@@ -22,8 +22,8 @@ from conftest import command, environment, make_pair
 from robustda.cli import main
 from robustda.data.domain import Domain
 from robustda.errors import ConfigError, RobustDAWarning, RunError
+from robustda.files import Lock
 from robustda.methods import create_method
-from robustda.run import _lock
 from robustda.search_space import Choice, Range, combinations, read_space
 from robustda.select import information_maximisation, nuclear_norm
 from robustda.tune import score_of, tune
@@ -247,7 +247,7 @@ def test_other_settings_are_refused_and_so_is_a_second_process(study: Any, data:
     with pytest.raises(RunError, match=re.escape("learning_rate '0.002:0.1:log' → '0.002:0.2:log'")):
         tune("mdd", *data, search, out=study.folder, trials=7, params=PARAMS, **QUICK)
     search["learning_rate"] = (0.002, 0.1, "log")
-    held = _lock(study.folder / "lock")
+    held = Lock(study.folder / "lock")
     with pytest.raises(RunError, match="in use by process"):
         tune("mdd", *data, search, out=study.folder, trials=7, params=PARAMS, **QUICK)
     held.close()

@@ -12,8 +12,9 @@ from sphinx.util.docutils import SphinxDirective
 from robustda.cli import _COMMANDS
 from robustda.commands.parsing import parser_of
 from robustda.engine import Runtime
-from robustda.methods.base import Method, method_class, method_names
+from robustda.methods.base import Method
 from robustda.methods.options import Option, options
+from robustda.methods.registry import method_class, method_names
 
 
 class Commands(SphinxDirective):

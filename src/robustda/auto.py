@@ -10,6 +10,7 @@ was stopped, by the plan that it made at first.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import time
@@ -19,14 +20,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import nn
 
-from robustda.data.domain import Domain, check_pair
-from robustda.errors import ConfigError
+from robustda.data.domain import Domain
+from robustda.data.pairs import check_pair
+from robustda.decisions import apply_decisions
+from robustda.errors import ConfigError, RunError
 from robustda.expect import Expected, expected_accuracy, opinions
+from robustda.files import disk_trouble, write_whole
 from robustda.methods import Method, create_method
 from robustda.predict import load
+from robustda.ranks import Ranks
+from robustda.reading import read_object
 from robustda.report.describe import described
-from robustda.run import write_whole
 
 __all__ = ["Candidate", "fit_auto"]
 
@@ -34,7 +40,9 @@ _PROBE_STEPS = 20
 _STAGE_1 = 0.6  # a step of stage 1, without a target and an adversary, costs so much of one of stage 2
 _FEWEST_STEPS, _FEWEST_EPOCHS = 300, 8  # RDA with less than this is not worth its time
 _PLAN, _NOTE = "auto-plan.json", "auto.json"
-_PASSING = ("lock", "done", "checkpoint")
+_PASSING = ("lock", "checkpoint", ".")
+_LAST = ("model.json", "done")  # what makes a folder look like a finished run
+_PROBE = {"progress": False, "profile": False, "track": "none", "stages": None, "select": "last", "eval_every": 0}
 Say = Callable[[str], None]
 
 
@@ -55,33 +63,43 @@ def fit_auto(
     out: str | os.PathLike[str],
     minutes: float = 0.0,
     settings: dict[str, Any] | None = None,
+    decisions: str | os.PathLike[str] | None = None,
     say: Say = print,
     **runtime: Any,
 ) -> tuple[Method, list[Candidate]]:
     """Fit what the time allows and take the most promising. `settings` go to every method: backbone, weights, seed, ...
 
-    `runtime` is as for `Method.fit`. Returns the winner, as its run folder has it, and all candidates, best first.
+    `decisions` and `runtime` are as for `Method.fit`. Returns the winner, as its run folder has it, and all candidates,
+    best first.
     """
-    if minutes < 0:
+    if not math.isfinite(minutes) or minutes < 0:
         raise ConfigError(f"minutes is {minutes}: give a number of at least 0")
+    if Ranks.of_environment().size > 1:
+        raise ConfigError("auto runs in one process: start it without torchrun, or choose a method")
     began, folder, settings = time.monotonic(), Path(out), dict(settings or {})
-    source, target = check_pair(source, target)
+    if (folder / "config.json").exists() and not (folder / "candidates").is_dir():
+        raise RunError(f"{folder} holds a run of one method: choose another --out, or delete the folder to start anew")
+    as_given = source  # a fit applies the decisions itself, keeps a copy of them, and trusts what was decided
+    source, target = check_pair(source if decisions is None else apply_decisions(source, decisions), target)
+    learn = {"source": source if decisions is None else as_given, "target": target, "decisions": decisions, **runtime}
     fast = create_method("concord", **settings)
-    fast.fit(source, target, out=folder / "candidates" / "concord", **runtime)
+    fast.fit(out=folder / "candidates" / "concord", **learn)
     tried = [fast]
     plan = _plan(folder, source, target, settings, 60 * minutes - (time.monotonic() - began), runtime, say)
     if plan:
         slow = create_method("rda", **settings, **plan)
-        tried.append(slow.fit(source, target, out=folder / "candidates" / "rda", **runtime))
+        tried.append(slow.fit(out=folder / "candidates" / "rda", **learn))
     views = _views(fast, source, target, runtime, settings)
     candidates = [_judged(method, target, views) for method in tried]
     candidates.sort(key=lambda candidate: -candidate.expected.value)
     best = candidates[0]
-    _take(folder, best)
     note = {"chosen": best.method, "why": _why(candidates), "candidates": [_line(one) for one in candidates]}
-    write_whole(folder / _NOTE, (json.dumps(note, indent=1) + "\n").encode())
+    with disk_trouble(folder):
+        _take(folder, best, note)
     say(_why(candidates))
-    return load(folder, device=runtime.get("device", "auto")), candidates
+    own = settings.get("backbone")
+    backbone = own if isinstance(own, nn.Module) else None
+    return load(folder, device=runtime.get("device", "auto"), backbone=backbone), candidates
 
 
 def _plan(
@@ -96,13 +114,16 @@ def _plan(
     """Steps and epochs for RDA that fit into the time, none where too few would; the same on every start."""
     file = folder / _PLAN
     if file.exists():
-        found: dict[str, int] = json.loads(file.read_text())
-        return found
+        try:
+            found = read_object(file)
+            return {name: int(found[name]) for name in ("steps", "epochs")}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunError(f"{file} is not the plan that was written: delete it, and another one is made") from error
     if seconds <= 0:
         return {}
     probe = create_method("rda", **settings, steps=_PROBE_STEPS, del_ocl=True)
     began = time.monotonic()
-    probe.fit(source, target, **{**runtime, "progress": False})
+    probe.fit(source, target, **{**runtime, **_PROBE})
     step = (time.monotonic() - began) / _PROBE_STEPS
     whole = create_method("rda", **settings)
     epochs: int = whole.epochs  # type: ignore[attr-defined]
@@ -111,8 +132,9 @@ def _plan(
     plan = {"steps": int(share * whole.steps), "epochs": int(share * epochs)}
     if plan["steps"] < _FEWEST_STEPS or plan["epochs"] < _FEWEST_EPOCHS:
         say(f"RDA would take about {needed / 60:.0f} minutes and was left out: give more --minutes to try it")
-        plan = {}
-    write_whole(file, json.dumps(plan).encode())
+        return {}
+    with disk_trouble(folder):
+        write_whole(file, json.dumps(plan).encode())
     return plan
 
 
@@ -135,16 +157,22 @@ def _judged(method: Method, target: Domain, views: list[np.ndarray]) -> Candidat
     return Candidate(method.name, expected, float(method.summary_["seconds"]), int(method.summary_["steps"]))
 
 
-def _take(folder: Path, best: Candidate) -> None:
-    """Have the winner's files in the run folder itself."""
+def _take(folder: Path, best: Candidate, note: dict[str, Any]) -> None:
+    """Have the winner's files in the run folder itself, in an order in which it never looks finished before it is."""
     won = folder / "candidates" / best.method
-    for path in sorted(won.iterdir()):
-        if path.is_file() and not path.name.startswith(_PASSING):
-            write_whole(folder / path.name, path.read_bytes())
-    curves = won / "tensorboard"
-    if curves.is_dir():
-        shutil.rmtree(folder / "tensorboard", ignore_errors=True)
-        shutil.copytree(curves, folder / "tensorboard")
+    files = {path.name for path in won.iterdir() if path.is_file() and not path.name.startswith(_PASSING)}
+    others = {path.name for path in folder.glob("candidates/*/*") if path.is_file()}
+    for name in [*_LAST[::-1], *(others - files)]:  # of an earlier winner
+        if not name.startswith(_PASSING):
+            (folder / name).unlink(missing_ok=True)
+    for name in sorted(files - set(_LAST)):
+        write_whole(folder / name, (won / name).read_bytes())
+    shutil.rmtree(folder / "tensorboard", ignore_errors=True)
+    if (won / "tensorboard").is_dir():
+        shutil.copytree(won / "tensorboard", folder / "tensorboard")
+    write_whole(folder / _NOTE, (json.dumps(note, indent=1) + "\n").encode())
+    for name in _LAST:
+        write_whole(folder / name, (won / name).read_bytes())
 
 
 def _why(candidates: list[Candidate]) -> str:

@@ -36,9 +36,9 @@ from robustda.data.views import view
 from robustda.errors import ConfigError, RunError
 from robustda.exported import FILES, Exported, Format, as_run, file_digest, load_export
 from robustda.extras import needs
+from robustda.files import save_tensors
 from robustda.methods.base import Method
 from robustda.predict import describe, load, predict_proba
-from robustda.run import save_tensors
 
 __all__ = ["TOLERANCE", "Deployed", "Export", "export_run"]
 

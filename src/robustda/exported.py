@@ -127,8 +127,8 @@ def _open_archive(path: Path, about: dict[str, Any], device: str) -> Run:
 def _open_safetensors(path: Path, about: dict[str, Any], device: str) -> Run:
     from robustda.engine import Runtime, place
     from robustda.export import Deployed
+    from robustda.files import load_tensors
     from robustda.predict import rebuild
-    from robustda.run import load_tensors
 
     method = rebuild(about, load_tensors(path / FILES["safetensors"]))
     at = Runtime(device=device).torch_device()

@@ -13,21 +13,22 @@ from robustda._version import __version__
 from robustda.data.domain import Domain
 from robustda.errors import RunError
 from robustda.evaluation import accuracy
+from robustda.files import save_tensors
 from robustda.health import remedy
 from robustda.methods.base import Method, Phase, Task, forward_all
 from robustda.predict import describe, prediction_table
 from robustda.resume import SELECTED, under
-from robustda.run import Metrics, RunFolder, save_tensors
+from robustda.run import Metrics, RunFolder
 
 if TYPE_CHECKING:
-    from robustda.train import _Run
+    from robustda.loop import Run
 
 __all__ = ["conclude", "take_over"]
 
 _ROWS = 1 << 18  # of a table that are put together at a time
 
 
-def conclude(run: _Run, phase: Phase) -> None:
+def conclude(run: Run, phase: Phase) -> None:
     """Leave what was learned on the method and in the run folder."""
     import pandas as pd
 
@@ -59,7 +60,7 @@ def take_over(method: Method, finished: Method) -> None:
             setattr(method, name, value)
 
 
-def _summary(run: _Run, probabilities: np.ndarray) -> dict[str, Any]:
+def _summary(run: Run, probabilities: np.ndarray) -> dict[str, Any]:
     """The outcome in a few numbers."""
     method, memory = run.method, run.task.memory
     summary = {

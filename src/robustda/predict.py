@@ -18,11 +18,11 @@ from robustda.data.views import at_size, view
 from robustda.engine import Runtime, place
 from robustda.errors import ConfigError, DataError, RunError
 from robustda.exported import Exported, is_export
+from robustda.files import load_tensors
 from robustda.methods import create_method
 from robustda.methods.base import Method, forward_all
 from robustda.nets import Classifier
 from robustda.reading import read_object
-from robustda.run import load_tensors
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,38 +14,31 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import errno
 import hashlib
 import itertools
 import json
 import os
 import platform
-import re
 import shutil
-import socket
 import sys
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from robustda._version import __version__
-from robustda.errors import RobustDAWarning, RunError, RunInUse
-from robustda.reading import check_tensor_file, read_object
+from robustda.errors import RobustDAWarning, RunError
+from robustda.files import Lock, disk_trouble, load_tensors, save_tensors, seal, sync, unsealed, whole, write_whole
+from robustda.reading import read_object
 
 __all__ = [
     "Checkpoint",
     "Metrics",
     "RunFolder",
     "environment",
-    "load_tensors",
-    "save_tensors",
-    "seal",
-    "wait_until_free",
-    "write_whole",
 ]
 
 Checkpoint = tuple[dict[str, Tensor], dict[str, Any]]
@@ -58,7 +51,7 @@ class RunFolder:
         self.path = Path(path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = _lock(self.path / "lock")
+            self._lock = Lock(self.path / "lock")
         except OSError as error:
             raise RunError(
                 f"cannot write to the run folder {self.path} ({error.strerror}): choose another --out"
@@ -79,24 +72,11 @@ class RunFolder:
 
     def close(self) -> None:
         """Give the lock back."""
-        if not self._lock.closed:
-            with contextlib.suppress(OSError):  # the disk may be one that may only be read by now
-                self._lock.truncate(0)
-            self._lock.close()
+        self._lock.close()
 
-    @contextlib.contextmanager
-    def disk_trouble(self) -> Iterator[None]:
+    def disk_trouble(self) -> contextlib.AbstractContextManager[None]:
         """Say in one line that the folder cannot be written to any more: what is in it is whole all the same."""
-        try:
-            yield
-        except OSError as error:
-            remedy = "the same command takes the run up again once there is room"
-            if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-                remedy = "the same command takes the run up again once that is allowed"
-            elif error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                remedy = "check that disk; the same command takes the run up again"
-            reason = error.strerror or str(error)
-            raise RunError(f"cannot write to the run folder {self.path} ({reason}): {remedy}") from error
+        return disk_trouble(self.path)
 
     def write_json(self, name: str, content: Any) -> None:
         """Write a JSON file, whole or not at all."""
@@ -105,7 +85,7 @@ class RunFolder:
     def write_csv(self, name: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Write a CSV file, whole or not at all."""
         with (
-            _whole(self.path / name) as temporary,
+            whole(self.path / name) as temporary,
             open(temporary, "w", newline="", encoding="utf-8") as file,
         ):
             writer = csv.writer(file, lineterminator="\n")
@@ -128,7 +108,7 @@ class RunFolder:
             if final.exists():  # a damaged one that a resumed run has now made anew
                 shutil.rmtree(final)
             os.replace(temporary, final)
-            _sync(parent)
+            sync(parent)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)  # a full disk needs the room
         for old in self._checkpoints()[:-2]:
@@ -247,7 +227,7 @@ class Metrics:
     def sync(self) -> None:
         """Have what was entered safely on the disk: a checkpoint that counts on it comes next."""
         if self._path is not None:
-            _sync(self._path)
+            sync(self._path)
 
 
 def environment() -> dict[str, Any]:
@@ -265,140 +245,6 @@ def environment() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "command": sys.argv,
     }
-
-
-def save_tensors(path: Path, tensors: dict[str, Tensor]) -> str:
-    """Write tensors to a safetensors file, whole or not at all; returns the file's digest."""
-    from safetensors.torch import save
-
-    content = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
-    write_whole(path, content)
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
-
-
-def load_tensors(path: Path, digest: str | None = None) -> dict[str, Tensor]:
-    """Read tensors, and check that they are those that were written."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load
-
-    if digest is None:
-        check_tensor_file(path)
-    else:
-        with open(path, "rb") as file:  # in pieces: what is not ours takes up no memory
-            found = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-        if found != digest:
-            raise ValueError("its content is not what was written")
-        check_tensor_file(path)
-    try:
-        return load(path.read_bytes())
-    except SafetensorError as error:
-        raise ValueError(str(error)) from error
-
-
-def seal(note: dict[str, Any]) -> dict[str, Any]:
-    """A note with the digest of all that is in it."""
-    content = json.dumps({name: value for name, value in note.items() if name != "seal"}, sort_keys=True)
-    return note | {"seal": hashlib.blake2b(content.encode(), digest_size=16).hexdigest()}
-
-
-def unsealed(note: dict[str, Any]) -> dict[str, Any]:
-    """The note, if it is what was sealed."""
-    if seal(note)["seal"] != note.get("seal"):
-        raise ValueError("its note is not what was written")
-    return note
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all, even if the power goes."""
-    with _whole(path) as temporary, open(temporary, "wb") as file:
-        file.write(content)
-
-
-class _whole:
-    """A temporary name beside `path`, renamed to it at the end."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-
-    def __enter__(self) -> Path:
-        return self._temporary
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            self._temporary.unlink(missing_ok=True)
-            return
-        try:
-            _sync(self._temporary)
-            os.replace(self._temporary, self._path)
-            _sync(self._path.parent)  # or the name may be lost with the power
-        except BaseException:
-            self._temporary.unlink(missing_ok=True)
-            raise
-
-
-def _sync(path: Path) -> None:
-    """Have a file or a folder on the disk, not only in the system's memory."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _lock(path: Path) -> IO[str]:
-    """Hold the lock file for as long as this process lives: the system frees it whatever happens."""
-    file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - it stays open while the lock is held
-    try:
-        import fcntl
-    except ImportError:  # no such locks on this system
-        return file
-    file.seek(0)
-    owner = " ".join(file.read(200).split())
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        taken = error.errno in (errno.EWOULDBLOCK, errno.EACCES)
-        if taken or _alive(owner):
-            file.close()
-            owner = owner or "another process"
-            rest = "" if taken else f" (if that is over, delete {path})"
-            kind = RunInUse if taken else RunError
-            raise kind(f"{path.parent} is in use by {owner}: wait for it, or choose another --out{rest}") from error
-    try:
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        file.flush()
-    except OSError:
-        with contextlib.suppress(OSError):  # what could not be written is tried once more when it is closed
-            file.close()
-        raise
-    return file
-
-
-def wait_until_free(folder: Path) -> None:
-    """Wait for the process that holds the lock of a run folder to end, or to give it back."""
-    import fcntl  # there is nothing to wait for where there are no locks
-
-    with open(folder / "lock", "a+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-
-
-def _alive(owner: str) -> bool:
-    """Whether the owner that a lock file names may still be at work, on file systems that know no locks.
-
-    A process of another host cannot be looked for: it is taken to be alive.
-    """
-    named = re.fullmatch(r"process (\d+) on (\S+)", owner)
-    if named is None or named[2] != socket.gethostname():
-        return named is not None
-    try:
-        os.kill(int(named[1]), 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return int(named[1]) != os.getpid()
 
 
 def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:

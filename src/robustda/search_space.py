@@ -16,8 +16,8 @@ import yaml
 
 from robustda.data.wording import nearest
 from robustda.errors import ConfigError
-from robustda.methods.base import create_method, method_class
 from robustda.methods.options import options
+from robustda.methods.registry import create_method, method_class
 
 __all__ = ["Choice", "Range", "Space", "combinations", "read_space"]
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,9 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from robustda._version import __version__
-from robustda.run import load_tensors, save_tensors, write_whole
+from robustda.errors import RobustDAWarning, RunError
+from robustda.files import Lock, load_tensors, rest, save_tensors, write_whole
+from robustda.signals import StopRequest
 
 if TYPE_CHECKING:
     from robustda.methods.base import Method
@@ -55,19 +58,26 @@ class StageStore:
         return hashlib.blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=10).hexdigest()
 
     @contextmanager
-    def held(self, key: str | None) -> Iterator[None]:
-        """Be the only one at work on this stage, where the system has locks; they end with the process."""
+    def held(self, key: str | None, stop: StopRequest | None = None) -> Iterator[None]:
+        """Be the only one at work on this stage, where the system has locks; who waits for it can be stopped."""
         if self._folder is None or key is None:
             yield
             return
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with open(self._folder / f"{key}.lock", "a") as file:
-            try:
-                import fcntl
-            except ImportError:
-                yield
-                return
-            fcntl.flock(file, fcntl.LOCK_EX)
+
+        def pause() -> None:
+            if stop:
+                stop.obey()
+            rest()
+
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            lock = Lock(self._folder / f"{key}.lock", otherwise="choose another folder for --stages", pause=pause)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise RunError(
+                f"cannot keep stages in {self._folder} ({reason}): choose another folder for --stages"
+            ) from error
+        with closing(lock):
             yield
 
     def load(self, key: str | None) -> Stage | None:
@@ -86,6 +96,11 @@ class StageStore:
         """Keep a stage. The note is written last: without it there is no stage."""
         if self._folder is None or key is None:
             return
-        digest = save_tensors(self._folder / f"{key}.safetensors", stage.memory)
-        about = {"digest": digest, "entries": stage.entries, "seconds": stage.seconds}
-        write_whole(self._folder / f"{key}.json", json.dumps(about).encode())
+        try:
+            digest = save_tensors(self._folder / f"{key}.safetensors", stage.memory)
+            about = {"digest": digest, "entries": stage.entries, "seconds": stage.seconds}
+            write_whole(self._folder / f"{key}.json", json.dumps(about).encode())
+        except OSError as error:  # the run that has done it needs it no more
+            reason = error.strerror or str(error)
+            message = f"cannot keep a stage in {self._folder} ({reason}): this run goes on, others will do it again"
+            warnings.warn(message, RobustDAWarning, stacklevel=2)

@@ -26,8 +26,10 @@ import numpy as np
 from robustda.data.batches import derive_seed
 from robustda.data.domain import Domain
 from robustda.errors import ConfigError, RobustDAWarning, RunError
-from robustda.methods.base import Method, create_method
-from robustda.run import RunFolder, write_whole
+from robustda.files import write_whole
+from robustda.methods.base import Method
+from robustda.methods.registry import create_method
+from robustda.run import RunFolder
 from robustda.search_space import Space, combinations, read_space
 from robustda.select import Criterion
 

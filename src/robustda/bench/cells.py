@@ -71,7 +71,7 @@ def run_cell(
         try:
             return _run_cell(cell, folder, out, root, device, threads, keep_features)
         except RunInUse:
-            from robustda.run import wait_until_free
+            from robustda.files import wait_until_free
 
             wait_until_free(folder)
 

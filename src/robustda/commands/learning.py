@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from robustda.commands.parsing import (
     COLUMNS,
     add_backbone,
     add_columns,
     add_decoding,
+    add_options,
     add_switch,
     early,
+    make_pair_parser,
     make_parser,
+    named_method,
     read,
+    read_pair,
     write_table,
 )
 from robustda.errors import ConfigError
@@ -25,44 +29,20 @@ def fit(arguments: list[str]) -> int:
     """Learn from a noisy labelled source and an unlabelled target."""
     from robustda.engine import Runtime
     from robustda.methods import create_method, method_names
-    from robustda.methods.base import method_class
     from robustda.methods.options import options
     from robustda.ranks import Ranks
 
-    # The options depend on the method, so that is looked for first, on the command line and then in the config file.
-    name = early(arguments, "method") or "rda"
-    if name == "auto":
+    if early(arguments, "method") == "auto":
         return _fit_auto(arguments)
-    kind = method_class(name)
-    preset = early(arguments, kind.presets[0]) if kind.presets else None
-    if kind.presets and preset is not None and preset not in kind.presets[1]:
-        raise ConfigError(f"{kind.presets[0]} is {preset!r}: choose one of {', '.join(kind.presets[1])}")
-    parser = make_parser("fit", fit.__doc__)
-    parser.add_argument("--config", action="config", help="a YAML file with any of these options")
-    parser.add_argument("--method", type=str, default=name, help=f"auto, or one of {', '.join(method_names())}")
-    parser.add_argument(
-        "--source", type=str, required=True, help="labelled data: folder, table, list, .tar, .npz, .npy or address"
-    )
-    parser.add_argument("--target", type=str, required=True, help="unlabelled data of the same kind")
-    parser.add_argument("--out", type=str, required=True, help="run folder; a stopped run in it is resumed")
-    decisions = "what was decided about source examples: the decisions.csv of an audit page"
-    parser.add_argument("--decisions", type=str | None, default=None, help=decisions)
-    add_columns(parser)
-    target_labels = Literal["auto", "ignore"]
-    parser.add_argument("--target_labels", type=target_labels, default="auto", help="labels of the target: for scoring")
-    add_decoding(parser)
+    kind, preset = named_method(arguments)
+    methods, out = f"auto, or one of {', '.join(method_names())}", "run folder; a stopped run in it is resumed"
+    parser = make_pair_parser("fit", fit.__doc__, kind.name, methods, out)
     method_options, runtime_options = options(kind, preset), options(Runtime)
-    for option in [*method_options, *runtime_options]:
-        if option.type is bool:
-            add_switch(parser, option.name, option.default, option.help)
-        else:
-            parser.add_argument(f"--{option.name}", type=option.type, default=option.default, help=option.help)
+    add_options(parser, [*method_options, *runtime_options])
     chosen = parser.parse_args(arguments)
 
-    method = create_method(name, **{option.name: chosen[option.name] for option in method_options})
-    columns = {name: chosen[name] for name in COLUMNS}
-    source = read(chosen.source, labels="required", **columns)
-    target = read(chosen.target, labels=chosen.target_labels, **columns)
+    method = create_method(kind.name, **{option.name: chosen[option.name] for option in method_options})
+    source, target = read_pair(chosen)
     method.fit(
         source,
         target,
@@ -86,34 +66,22 @@ def _fit_auto(arguments: list[str]) -> int:
     from robustda.engine import Runtime
     from robustda.methods.options import options
 
-    parser = make_parser("fit", _fit_auto.__doc__)
-    parser.add_argument("--config", action="config", help="a YAML file with any of these options")
-    parser.add_argument("--method", type=str, default="auto", help="auto")
-    parser.add_argument("--source", type=str, required=True, help="labelled data: folder, table, list, .tar, .npz")
-    parser.add_argument("--target", type=str, required=True, help="unlabelled data of the same kind")
-    parser.add_argument("--out", type=str, required=True, help="run folder; what was stopped in it goes on")
+    out = "run folder; what was stopped in it goes on"
+    parser = make_pair_parser("fit", _fit_auto.__doc__, "auto", "auto", out)
     parser.add_argument("--minutes", type=float, default=0.0, help="time for more than the fast method")
     parser.add_argument("--seed", type=int, default=0, help="all randomness is a function of it")
     add_backbone(parser)
-    add_columns(parser)
-    parser.add_argument(
-        "--target_labels", type=Literal["auto", "ignore"], default="auto", help="labels of the target: for scoring"
-    )
-    add_decoding(parser)
     runtime_options = [option for option in options(Runtime) if option.name != "profile"]
-    for option in runtime_options:
-        if option.type is bool:
-            add_switch(parser, option.name, option.default, option.help)
-        else:
-            parser.add_argument(f"--{option.name}", type=option.type, default=option.default, help=option.help)
+    add_options(parser, runtime_options)
     chosen = parser.parse_args(arguments)
-    columns = {name: chosen[name] for name in COLUMNS}
+    source, target = read_pair(chosen)
     method, _ = fit_auto(
-        read(chosen.source, labels="required", **columns),
-        read(chosen.target, labels=chosen.target_labels, **columns),
+        source,
+        target,
         out=chosen.out,
         minutes=chosen.minutes,
         settings={name: chosen[name] for name in ("backbone", "weights", "image_size", "seed")},
+        decisions=chosen.decisions,
         cache_dir=chosen.cache_dir,
         strict=chosen.strict,
         **{option.name: chosen[option.name] for option in runtime_options},
@@ -165,8 +133,9 @@ def methods(arguments: list[str]) -> int:
     from rich.table import Table
 
     from robustda.methods import method_names
-    from robustda.methods.base import Method, method_class
+    from robustda.methods.base import Method
     from robustda.methods.options import options
+    from robustda.methods.registry import method_class
 
     parser = make_parser("methods", methods.__doc__)
     parser.add_argument("name", type=str | None, nargs="?", default=None, help="a method to show in full")

@@ -8,26 +8,32 @@ from contextlib import suppress
 from contextvars import ContextVar
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from robustda.errors import ConfigError
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser
+    from jsonargparse import ArgumentParser, Namespace
 
     from robustda.data.domain import Domain
+    from robustda.methods.base import Method
+    from robustda.methods.options import Option
 
 __all__ = [
     "COLUMNS",
     "add_backbone",
     "add_columns",
     "add_decoding",
+    "add_options",
     "add_switch",
     "check_writable",
     "early",
+    "make_pair_parser",
     "make_parser",
+    "named_method",
     "parser_of",
     "read",
+    "read_pair",
     "write_domain",
     "write_table",
 ]
@@ -81,6 +87,39 @@ def add_switch(parser: ArgumentParser, name: str, default: bool, help: str) -> N
     parser.add_argument(f"--{name}", type=bool, default=default, nargs="?", const=True, help=help)
 
 
+def make_pair_parser(
+    name: str,
+    description: str | None,
+    method: str,
+    methods: str,
+    out: str,
+    target_labels: str = "labels of the target: for scoring",
+) -> ArgumentParser:
+    """A parser for a command that learns from a source and a target, with the options that all of these have."""
+    parser = make_parser(name, description)
+    parser.add_argument("--config", action="config", help="a YAML file with any of these options")
+    parser.add_argument("--method", type=str, default=method, help=methods)
+    source = "labelled data: folder, table, list, .tar, .npz, .npy or address"
+    parser.add_argument("--source", type=str, required=True, help=source)
+    parser.add_argument("--target", type=str, required=True, help="unlabelled data of the same kind")
+    parser.add_argument("--out", type=str, required=True, help=out)
+    decisions = "what was decided about source examples: the decisions.csv of an audit page"
+    parser.add_argument("--decisions", type=str | None, default=None, help=decisions)
+    add_columns(parser)
+    parser.add_argument("--target_labels", type=Literal["auto", "ignore"], default="auto", help=target_labels)
+    add_decoding(parser)
+    return parser
+
+
+def add_options(parser: ArgumentParser, options: Sequence[Option]) -> None:
+    """Options that a settings dataclass has."""
+    for option in options:
+        if option.type is bool:
+            add_switch(parser, option.name, option.default, option.help)
+        else:
+            parser.add_argument(f"--{option.name}", type=option.type, default=option.default, help=option.help)
+
+
 def add_columns(parser: ArgumentParser) -> None:
     """Options that say which columns of a table are meant (`COLUMNS`)."""
     parser.add_argument("--label", type=str, default="label", help="the label column of a table")
@@ -99,9 +138,21 @@ def add_backbone(parser: ArgumentParser) -> None:
     from robustda.methods.base import Method
     from robustda.methods.options import options
 
-    for option in options(Method):
-        if option.name in ("backbone", "weights", "image_size"):
-            parser.add_argument(f"--{option.name}", type=option.type, default=option.default, help=option.help)
+    add_options(parser, [option for option in options(Method) if option.name in ("backbone", "weights", "image_size")])
+
+
+def named_method(arguments: list[str]) -> tuple[type[Method], str | None]:
+    """The method that is meant, and the preset of its options: what other options there are depends on both."""
+    from robustda.methods import method_class
+
+    kind = method_class(early(arguments, "method") or "rda")
+    if not kind.presets:
+        return kind, None
+    option, presets = kind.presets
+    preset = early(arguments, option)
+    if preset is not None and preset not in presets:
+        raise ConfigError(f"{option} is {preset!r}: choose one of {', '.join(presets)}")
+    return kind, preset
 
 
 def early(arguments: list[str], option: str) -> str | None:
@@ -148,6 +199,13 @@ def read(path: str | Path, **how: Any) -> Domain:
     from robustda.data.domain import Domain
 
     return Domain.read(path, **how)
+
+
+def read_pair(chosen: Namespace) -> tuple[Domain, Domain]:
+    """The source and the target that were chosen."""
+    columns = {name: chosen[name] for name in COLUMNS}
+    source = read(chosen.source, labels="required", **columns)
+    return source, read(chosen.target, labels=chosen.target_labels, **columns)
 
 
 def write_domain(domain: Domain, out: Path, label: str) -> None:

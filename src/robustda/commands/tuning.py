@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from robustda.commands.parsing import COLUMNS, add_columns, add_decoding, add_switch, early, make_parser, read
-from robustda.errors import ConfigError, RunError
+from robustda.commands.parsing import COLUMNS, add_options, make_pair_parser, named_method, read_pair
+from robustda.errors import RunError
 
 __all__ = ["tune"]
 
@@ -17,44 +17,24 @@ def tune(arguments: list[str]) -> int:
     """Search options of a method, scored without target labels; an interrupted study goes on by the same command."""
     from robustda.engine import Runtime
     from robustda.methods import method_names
-    from robustda.methods.base import method_class
     from robustda.methods.options import options
     from robustda.select import Criterion
     from robustda.tune import tune as run_study
 
-    name = early(arguments, "method") or "rda"
-    kind = method_class(name)
-    preset = early(arguments, kind.presets[0]) if kind.presets else None
-    if kind.presets and preset is not None and preset not in kind.presets[1]:
-        raise ConfigError(f"{kind.presets[0]} is {preset!r}: choose one of {', '.join(kind.presets[1])}")
-    parser = make_parser("tune", tune.__doc__)
-    parser.add_argument("--config", action="config", help="a YAML file with any of these options")
-    parser.add_argument("--method", type=str, default=name, help=f"one of {', '.join(method_names())}")
-    parser.add_argument("--source", type=str, required=True, help="labelled data: folder, .csv, .parquet or .npz")
-    parser.add_argument("--target", type=str, required=True, help="unlabelled data of the same kind")
-    parser.add_argument("--out", type=str, required=True, help="folder of the study; one in it is gone on with")
+    kind, preset = named_method(arguments)
+    methods, out = f"one of {', '.join(method_names())}", "folder of the study; one in it is gone on with"
+    shown = "labels of the target: shown, and used for nothing"
+    parser = make_pair_parser("tune", tune.__doc__, kind.name, methods, out, shown)
     search = "an option with what to try: option=low:high, option=low:high:log or option=a,b,c; may be given many times"
     parser.add_argument("--search", type=str, nargs="+", action="extend", default=[], help=search)
     parser.add_argument("--trials", type=int, default=20, help="trials of the study, earlier ones counted in")
     parser.add_argument("--criterion", type=Criterion, default="im", help="what a trial is scored by, without labels")
     parser.add_argument("--search_seed", type=int, default=0, help="seed of the search")
-    decisions = "what was decided about source examples: the decisions.csv of an audit page"
-    parser.add_argument("--decisions", type=str | None, default=None, help=decisions)
-    add_columns(parser)
-    target_labels = Literal["auto", "ignore"]
-    shown = "labels of the target: shown, and used for nothing"
-    parser.add_argument("--target_labels", type=target_labels, default="auto", help=shown)
-    add_decoding(parser)
     method_options = options(kind, preset)
     runtime_options = [option for option in options(Runtime) if option.name not in _ELSEWHERE]
-    for option in [*method_options, *runtime_options]:
-        if option.type is bool:
-            add_switch(parser, option.name, option.default, option.help)
-        else:
-            parser.add_argument(f"--{option.name}", type=option.type, default=option.default, help=option.help)
+    add_options(parser, [*method_options, *runtime_options])
     chosen = parser.parse_args(arguments)
 
-    columns = {key: chosen[key] for key in COLUMNS}
     # What is left at its default is left to the method: a preset that is searched must be able to change it.
     params = {option.name: chosen[option.name] for option in method_options if chosen[option.name] != option.default}
     if kind.presets and preset is not None:
@@ -62,9 +42,8 @@ def tune(arguments: list[str]) -> int:
     passed_on = [*(option.name for option in runtime_options), "cache_dir", "strict", "decisions"]
     kept = ["source", "target", *COLUMNS, "target_labels", "strict", "cache_dir", "decisions"]
     found = run_study(
-        name,
-        read(chosen.source, labels="required", **columns),
-        read(chosen.target, labels=chosen.target_labels, **columns),
+        kind.name,
+        *read_pair(chosen),
         chosen.search,
         out=chosen.out,
         trials=chosen.trials,

@@ -67,7 +67,7 @@ class Inputs:
         return (self.crop, self.crop, 3) if self.images else tuple(self._array.shape[1:])
 
     @property
-    def vectors(self) -> np.ndarray:
+    def array(self) -> np.ndarray:
         """The inputs of all rows as they were given, in the host's memory."""
         self._expect(_IN_ORDER)
         return self._array

@@ -25,8 +25,10 @@ from torch.nn import functional as F
 
 from robustda.alignment import domain_accuracy, domain_loss
 from robustda.losses import entropy, weighted_risk
-from robustda.methods.base import Batch, Method, Phase, Task, check_at_least, check_share, register
+from robustda.methods.base import Batch, Method, Phase, Task
+from robustda.methods.checks import check_at_least, check_share
 from robustda.methods.dann import DomainAdversarial
+from robustda.methods.registry import register
 from robustda.nets import Classifier
 
 __all__ = ["ADDA"]

@@ -7,13 +7,10 @@ To add one, write a file with a dataclass that derives from `Method`, name it wi
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import functools
-import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 import torch
@@ -26,7 +23,8 @@ from robustda.backbones import (
     layers,
     set_checkpointing,
 )
-from robustda.errors import ConfigError, RobustDAWarning, RunError
+from robustda.errors import RobustDAWarning, RunError
+from robustda.methods.checks import check_at_least, check_share, check_types
 from robustda.nets import Backbone, Classifier, Identity, Pixels, create_backbone
 
 if TYPE_CHECKING:
@@ -40,12 +38,7 @@ __all__ = [
     "Method",
     "Phase",
     "Task",
-    "create_method",
     "forward_all",
-    "method_class",
-    "method_names",
-    "register",
-    "with_presets",
 ]
 
 Schedule = Callable[[Tensor], Tensor | float]
@@ -104,7 +97,7 @@ class Task:
         """
         backbone = method.make_backbone(self.source.example_shape)
         if isinstance(backbone, Identity):
-            return self.source.vectors  # as they are: a million of them need no copy
+            return self.source.array  # as they are: a million of them need no copy
         if self.source.images and not backbone.pretrained:
             backbone = Pixels()
             if self.source.crop > 64:
@@ -351,97 +344,3 @@ def forward_all(
 def batch_for_all(inputs: Inputs) -> int:
     """How many inputs at a time need not much memory."""
     return 256 if inputs.images and inputs.crop > 64 else 2048
-
-
-Kind = TypeVar("Kind", bound=type[Method])
-_REGISTRY: dict[str, type[Method]] = {}
-
-
-def register(name: str) -> Callable[[Kind], Kind]:
-    """Make a method known by a name: to the command line, the tests and the docs."""
-
-    def decorate(kind: Kind) -> Kind:
-        if name in _REGISTRY:
-            raise ValueError(f"two methods are called {name!r}")
-        kind.name = name
-        _REGISTRY[name] = kind
-        return kind
-
-    return decorate
-
-
-def with_presets(option: str, presets: dict[str, dict[str, Any]]) -> Callable[[Kind], Kind]:
-    """Let one option choose the defaults of others: ``RDA(variant="paper")``. What is given explicitly wins."""
-
-    def decorate(kind: Kind) -> Kind:
-        plain = kind.__init__
-        default = next(f.default for f in dataclasses.fields(kind) if f.name == option)
-
-        @functools.wraps(plain)
-        def init(self: Method, **given: Any) -> None:
-            chosen = given.get(option, default)
-            if chosen not in presets:
-                raise ConfigError(f"{option} is {chosen!r}: choose one of {', '.join(presets)}")
-            plain(self, **{**presets[chosen], **given})
-
-        kind.__init__ = init  # type: ignore[method-assign]
-        kind.presets = (option, presets)
-        return kind
-
-    return decorate
-
-
-def method_names() -> list[str]:
-    """Every registered method."""
-    return sorted(_REGISTRY)
-
-
-def method_class(name: str) -> type[Method]:
-    """The class of a method."""
-    if name not in _REGISTRY:
-        raise ConfigError(f"there is no method {name!r}: choose one of {', '.join(method_names())}")
-    return _REGISTRY[name]
-
-
-def create_method(name: str, **params: Any) -> Method:
-    """A method by name with its hyper-parameters."""
-    kind = method_class(name)
-    known = [f.name for f in dataclasses.fields(kind)]
-    for given in params:
-        if given not in known:
-            close = difflib.get_close_matches(given, known, 1)
-            hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(known)}"
-            raise ConfigError(f"{name} has no option {given!r}: {hint}")
-    return kind(**params)
-
-
-def check_types(method: Method) -> None:
-    """Refuse words that are no choice, and what is no number where one is needed."""
-    hints = get_type_hints(type(method))
-    for name, hint in ((f.name, hints[f.name]) for f in dataclasses.fields(method)):
-        value = getattr(method, name, None)
-        if isinstance(value, np.integer | np.floating | np.ndarray):
-            value = value.tolist()  # NumPy's numbers are as good as Python's, but JSON does not know them
-            setattr(method, name, value)
-        if get_origin(hint) is Literal and value not in get_args(hint):
-            raise ConfigError(f"{name} is {value!r}: choose one of {', '.join(get_args(hint))}")
-        if hint is int and not isinstance(value, int):
-            raise ConfigError(f"{name} is {value!r}: give a whole number")
-        if hint is float and not isinstance(value, int | float):
-            raise ConfigError(f"{name} is {value!r}: give a number")
-
-
-def check_at_least(method: Method, **lowest: float) -> None:
-    """Refuse settings that are too small, or no finite number."""
-    for name, bound in lowest.items():
-        value = getattr(method, name)
-        if not (math.isfinite(value) and value >= bound):
-            raise ConfigError(f"{name} is {value}: give a number of at least {bound:g}")
-
-
-def check_share(method: Method, *names: str, below_one: bool = False) -> None:
-    """Refuse settings outside [0, 1], or [0, 1)."""
-    for name in names:
-        value = getattr(method, name)
-        if not 0 <= value <= 1 or (below_one and value == 1):
-            raise ConfigError(f"{name} is {value}: give a number from 0 to 1{', less than 1' * below_one}")

@@ -31,8 +31,10 @@ from torch.nn import functional as F
 
 from robustda.data.batches import derive_seed
 from robustda.errors import DataError, RobustDAWarning
-from robustda.methods.base import Method, Phase, Task, check_at_least, check_share, register
+from robustda.methods.base import Method, Phase, Task
+from robustda.methods.checks import check_at_least, check_share
 from robustda.methods.prototypes import class_means, frozen_backbone, no_loss, unit_features
+from robustda.methods.registry import register
 from robustda.nets import Backbone, Classifier
 
 __all__ = ["Agreeing", "Concord", "ConcordClassifier", "votes"]

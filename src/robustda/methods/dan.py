@@ -18,7 +18,9 @@ from torch import Tensor
 
 from robustda.alignment import Estimator, multi_kernel_mmd
 from robustda.losses import entropy, weighted_risk
-from robustda.methods.base import Batch, Method, Phase, Task, check_at_least, register
+from robustda.methods.base import Batch, Method, Phase, Task
+from robustda.methods.checks import check_at_least
+from robustda.methods.registry import register
 
 __all__ = ["DAN"]
 

@@ -19,7 +19,9 @@ from torch import Tensor, nn
 
 from robustda.alignment import domain_accuracy, domain_loss
 from robustda.losses import entropy, weighted_risk
-from robustda.methods.base import Batch, Method, Phase, Schedule, Task, check_at_least, register
+from robustda.methods.base import Batch, Method, Phase, Schedule, Task
+from robustda.methods.checks import check_at_least
+from robustda.methods.registry import register
 from robustda.nets import Backbone, Classifier, Wide, reverse_gradient
 
 __all__ = ["DANN", "DomainAdversarial", "DomainAdversarialMethod", "Encounter"]

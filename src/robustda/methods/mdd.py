@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from robustda.losses import entropy, margin_discrepancy, weighted_risk
-from robustda.methods.base import Batch, Method, Phase, Schedule, Task, check_at_least, register
+from robustda.methods.base import Batch, Method, Phase, Schedule, Task
+from robustda.methods.checks import check_at_least
+from robustda.methods.registry import register
 from robustda.nets import Adversarial
 
 __all__ = ["MDD", "AdversarialMethod", "Play"]

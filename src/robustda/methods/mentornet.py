@@ -22,7 +22,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from robustda.losses import masked_mean
-from robustda.methods.base import Batch, Method, Phase, Task, check_at_least, check_share, register
+from robustda.methods.base import Batch, Method, Phase, Task
+from robustda.methods.checks import check_at_least, check_share
+from robustda.methods.registry import register
 
 __all__ = ["Mentor", "MentorNet", "RunningQuantile", "predefined_curriculum"]
 

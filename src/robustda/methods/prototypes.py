@@ -20,7 +20,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from robustda.data.batches import Inputs
-from robustda.methods.base import Batch, Method, Phase, Task, check_at_least, forward_all, register
+from robustda.methods.base import Batch, Method, Phase, Task, forward_all
+from robustda.methods.checks import check_at_least
+from robustda.methods.registry import register
 from robustda.nets import Backbone, Classifier, Identity, Pixels
 
 __all__ = ["PrototypeClassifier", "Prototypes", "class_means", "frozen_backbone", "no_loss", "unit_features"]

@@ -23,16 +23,10 @@ from torch.nn import functional as F
 from robustda.curriculum import KeepRule, LossLedger, Mode, balanced, exam, kept_share
 from robustda.errors import ConfigError
 from robustda.losses import margin_discrepancy, masked_mean, proxy_margin_discrepancy, proxy_mask, weighted_risk
-from robustda.methods.base import (
-    Batch,
-    Phase,
-    Task,
-    check_at_least,
-    check_share,
-    register,
-    with_presets,
-)
+from robustda.methods.base import Batch, Phase, Task
+from robustda.methods.checks import check_at_least, check_share
 from robustda.methods.mdd import AdversarialMethod, Play
+from robustda.methods.registry import register, with_presets
 from robustda.nets import Adversarial
 
 __all__ = ["RDA"]
@@ -68,9 +62,9 @@ class RDA(AdversarialMethod):
     rebalance: stage 2 draws a class as often as it stood in the source, however few of its examples are trusted.
     estimator: how auto estimates: confident (issues counted by confident learning) or anchor (Patrini et al.).
     corrupted: examples with corrupted features have large losses too. ignore ranks them with the others, as the paper
-        does; tell_apart looks for them (blur and speckle in images, rows that lie off in vectors), estimates the noise
-        rate from the sound ones, ranks them among their own kind, so that those with a right label stay, and has Q'
-        smaller by their share.
+        does; tell_apart looks for them (blur and speckle in images of 200 pixels a side, rows that lie off in vectors),
+        estimates the noise rate from the sound ones, ranks them among their own kind, so that those with a right label
+        stay, and has Q' smaller by their share.
     epochs: epochs of stage 1 (T).
     curriculum_rate: learning rate of stage 1.
     keep_curves: keep every example's loss of every epoch, too: m × T numbers, in curves.safetensors of the run folder.
@@ -242,10 +236,9 @@ class RDA(AdversarialMethod):
         nobody = torch.zeros(len(task.source), dtype=torch.bool, device=task.device)
         if self.corrupted == "ignore":
             return nobody
-        from robustda.noise.corruption import image_corruption, vector_corruption
+        from robustda.noise.soundness import odd_ones
 
-        x = task.source.vectors
-        found = (image_corruption(x) if task.source.images else vector_corruption(x)).corrupted
+        found = odd_ones(task.source.array, task.labels.cpu().numpy(), images=task.source.images)
         return torch.from_numpy(found).to(task.device)
 
     def final_proxy_share(self, task: Task) -> float:

@@ -23,7 +23,9 @@ from torch import Tensor, nn
 
 from robustda.alignment import Estimator, fused_mmd
 from robustda.losses import entropy, weighted_risk
-from robustda.methods.base import Batch, Method, Phase, Task, check_at_least, register
+from robustda.methods.base import Batch, Method, Phase, Task
+from robustda.methods.checks import check_at_least
+from robustda.methods.registry import register
 from robustda.nets import Backbone, Classifier
 
 __all__ = ["RTN", "ResidualTransfer"]

@@ -9,7 +9,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from robustda.losses import weighted_risk
-from robustda.methods.base import Batch, Method, Phase, Task, register
+from robustda.methods.base import Batch, Method, Phase, Task
+from robustda.methods.registry import register
 
 __all__ = ["SourceOnly"]
 

@@ -20,7 +20,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from robustda.losses import masked_mean
-from robustda.methods.base import Batch, Method, Phase, Task, check_share, register
+from robustda.methods.base import Batch, Method, Phase, Task
+from robustda.methods.checks import check_share
+from robustda.methods.registry import register
 
 __all__ = ["SPL", "RunningLosses"]
 

@@ -22,8 +22,10 @@ from torch.nn import functional as F
 
 from robustda.alignment import domain_loss, transferable
 from robustda.losses import entropy, masked_mean, proxy_mask
-from robustda.methods.base import Batch, Phase, Task, check_at_least, check_share, register
+from robustda.methods.base import Batch, Phase, Task
+from robustda.methods.checks import check_at_least, check_share
 from robustda.methods.dann import DomainAdversarialMethod, Encounter
+from robustda.methods.registry import register
 
 __all__ = ["TCL"]
 

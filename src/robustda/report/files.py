@@ -11,9 +11,9 @@ import numpy as np
 from robustda._version import __version__
 from robustda.errors import ConfigError
 from robustda.expect import Expected
+from robustda.files import write_whole
 from robustda.noise.transition import NoiseEstimate
 from robustda.report.page import audit_page
-from robustda.run import write_whole
 from robustda.theory import Measured, Terms
 
 if TYPE_CHECKING:

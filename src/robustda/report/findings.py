@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
-from robustda.data.domain import Domain, check_pair
+from robustda.data.domain import Domain
 from robustda.data.labels import label_key
+from robustda.data.pairs import check_pair
 from robustda.data.views import natural_size
 from robustda.decisions import read_decisions
 from robustda.errors import DataError
@@ -27,6 +28,7 @@ from robustda.noise.corruption import CorruptionScores, image_corruption, vector
 from robustda.noise.evidence import LabelEvidence, label_evidence
 from robustda.noise.issues import Duplicates, Overlap, find_duplicates, overlapping_classes
 from robustda.noise.mixture import loss_mixture
+from robustda.noise.soundness import enough_left
 from robustda.noise.transition import NoiseReport, estimate_noise
 from robustda.report.describe import DescribedBy, Features, described, features_by_id
 from robustda.report.transfer import Transfer, measure_transfer
@@ -204,7 +206,7 @@ def audit(
     assert known.y is not None
     corruption = _corruption(known)
     evidence = label_evidence(
-        x, known.y, len(known.classes), corrupted=_enough_left(corruption.corrupted, known.y), seed=seed
+        x, known.y, len(known.classes), corrupted=enough_left(corruption.corrupted, known.y), seed=seed
     )
     transfer = None
     if other is not None:
@@ -241,11 +243,3 @@ def _corruption(domain: Domain) -> CorruptionScores:
     if domain.shape[0] >= _ENOUGH:
         return image_corruption(np.asarray(domain.x))
     return CorruptionScores(np.zeros(len(domain)), np.full(len(domain), "", dtype=np.str_))
-
-
-def _enough_left(corrupted: npt.NDArray[np.bool_], labels: Codes) -> npt.NDArray[np.bool_]:
-    """The mask, or none at all where hardly anything sound would be left to learn from."""
-    sound = ~corrupted
-    if sound.sum() < 12 or len(np.unique(labels[sound])) < 2:
-        return np.zeros_like(corrupted)
-    return corrupted

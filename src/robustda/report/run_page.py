@@ -271,7 +271,7 @@ def _settings_section(run: RunRecord) -> Markup:
 def _defaults(run: RunRecord) -> dict[str, Any]:
     from robustda.errors import ConfigError
     from robustda.methods import create_method
-    from robustda.methods.base import method_class
+    from robustda.methods.registry import method_class
 
     try:
         preset = method_class(run.method).presets

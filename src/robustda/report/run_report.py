@@ -15,12 +15,12 @@ from typing import Any
 
 from robustda.data.domain import Domain
 from robustda.errors import ConfigError
+from robustda.files import write_whole
 from robustda.report.run_compare import comparison_page
 from robustda.report.run_map import MOST_POINTS, TargetMap, map_target
 from robustda.report.run_page import run_page
 from robustda.report.run_read import RunRecord, read_runs
 from robustda.report.run_wording import compared, told
-from robustda.run import write_whole
 
 __all__ = ["RunReport", "report"]
 

@@ -111,12 +111,13 @@ def _about_trust(run: RunRecord) -> list[str]:
     found, rate = trust_of(run), run.summary.get("noise_rate")
     if found is None:
         return []
-    share = found.is_trusted.mean()
-    said = f"{percent(share)} of the {len(found.is_trusted):,} source examples were trusted"
-    given = run.params.get("noise_rate", "auto")
-    if rate is not None:
-        how = "about {} of their labels look wrong" if given == "auto" else "{} of their labels were said to be wrong"
-        said += f"; {how.format(percent(rate))}"
+    share, examples = percent(found.is_trusted.mean()), f"{len(found.is_trusted):,}"
+    if rate is None:
+        said = f"{share} of the {examples} source examples were trusted"
+    elif run.params.get("noise_rate", "auto") == "auto":
+        said = f"About {percent(rate)} of the {examples} source labels look wrong; {share} were trusted"
+    else:
+        said = f"{percent(rate)} of the {examples} source labels were said to be wrong; {share} were trusted"
     few = [run.classes[k] for k in np.flatnonzero((found.trusted < _FEW) & (found.examples > 0))]
     if few:
         shown = few[:3] + ([f"{len(few) - 3} more"] if len(few) > 3 else [])

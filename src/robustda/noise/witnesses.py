@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robustda.noise.likelihood import Codes, Explanation, explain, posterior, softmax
+from robustda.noise.structure import find_structure
 from robustda.noise.vectors import stratified_folds, unit
 
 __all__ = ["Description", "Testifying", "Testimony", "describe", "hear_witnesses", "largest", "nearest"]
@@ -49,15 +50,19 @@ def hear_witnesses(x: Single, labels: Codes, n_classes: int, *, folds: int = 10,
     given = _one_hot(labels, n_classes)
     first = _leaving_one_out(x, given, everyone, near, similarity, _FIRST_RIDGE)
     rough = explain([score * sureness for score in first], labels)
+    rule = find_structure(first, sureness, labels, rough)
+    transition, weights = (rough if rule is None else rule).transition, (rough if rule is None else rule).weights
     fit = np.empty((size, n_classes), dtype=np.float32)
     votes = np.empty_like(fit)
     fold = stratified_folds(labels, folds, rng)
     for number in range(folds):
         learn, judge = fold != number, np.flatnonzero(fold == number)
         scores = _leaving_one_out(x, given, learn, near, similarity, _FIRST_RIDGE)
-        probabilities = softmax([score * sureness[learn] for score in scores], rough.weights)
+        if rule is not None:
+            scores = rule.through(scores[0]), rule.through(scores[1])
+        probabilities = softmax([score * sureness[learn] for score in scores], weights)
         believed = np.zeros_like(given)
-        believed[learn] = posterior(probabilities, rough.transition, labels[learn])[0]
+        believed[learn] = posterior(probabilities, transition, labels[learn])[0]
         fit[judge] = x[judge] @ (_solver(x[learn], _SECOND_RIDGE) @ believed[learn])
         votes[judge] = _votes(near[judge], similarity[judge], believed, learn)
     scores = (fit * sureness, votes * sureness)

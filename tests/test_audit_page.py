@@ -212,6 +212,7 @@ def test_deciding_by_click_and_all_at_once(page: Any) -> None:
     assert button.get_attribute("aria-pressed") == "false"
     total = len(audit_ids(page))
     choose(page, "bulk", "drop")
+    page.find_element(By.ID, "apply").click()
     assert text(page, "progress") == f"{total} of {total} decided"
     page.find_element(By.ID, "undo").click()
     assert text(page, "progress") == f"0 of {total} decided"

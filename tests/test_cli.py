@@ -391,7 +391,7 @@ MISTAKES = {
     "a word for a noise rate": (f"fit {VECTORS} --noise_rate some", "noise_rate is 'some': give a number or auto or a"),
     "noise rates for other classes": (f"fit {VECTORS} --noise_rate [0.1,0.2]", "2 numbers for 4 classes"),
     "a negative seed": (f"fit {VECTORS} --seed -1", "seed is -1: give a number of at least 0"),
-    "no such choice": (f"fit {VECTORS} --estimator best", "estimator is 'best': give one of confident, anchor"),
+    "no such choice": (f"fit {VECTORS} --estimator best", "estimator is 'best': give one of combined, confident,"),
     "neither true nor false": (f"fit {VECTORS} --del_ocl maybe", "del_ocl is 'maybe': give true or false"),
     "no such variant": (f"fit {VECTORS} --variant papr", "variant is 'papr': choose one of authors, paper"),
     "no such method": (f"fit {VECTORS} --method rdq", "there is no method 'rdq': choose one of", "source_only"),

@@ -146,6 +146,28 @@ def test_the_order_of_the_examples_does_not_matter(examples, hundredths, data, m
         assert moved.rank.tolist() == [int(got.rank[i]) for i in order]
 
 
+@settings(deadline=None, max_examples=200)
+@given(examples=losses_and_labels, hundredths=shares, data=st.data(), mode=st.sampled_from(["classwise", "offline"]))
+def test_the_doubted_rank_behind_all_others_of_their_class(examples, hundredths, data, mode) -> None:
+    losses, labels = [round(64 * loss) / 64 for loss, _ in examples], [label for _, label in examples]  # sums are exact
+    doubted = data.draw(st.lists(st.booleans(), min_size=len(labels), max_size=len(labels)))
+    keep = torch.tensor(hundredths, dtype=torch.float64) / 100
+    result = exam(
+        torch.tensor(losses, dtype=torch.float64),
+        torch.tensor(labels),
+        keep,
+        mode=mode,
+        doubted=torch.tensor(doubted),
+    )
+    behind = [loss + 1000 * doubt for loss, doubt in zip(losses, doubted, strict=True)]
+    trust, _, rank = plain_exam(behind, labels, [Fraction(n, 100) for n in hundredths], mode)
+    assert result.trust.tolist() == trust
+    assert result.rank.tolist() == rank
+    # The threshold is that of whoever is not doubted, so that losses and thresholds can be compared.
+    for loss, threshold, trusted, doubt in zip(losses, result.threshold.tolist(), trust, doubted, strict=True):
+        assert doubt or trusted == (loss <= threshold)
+
+
 def test_every_class_keeps_at_least_one_and_a_class_without_examples_does_no_harm() -> None:
     labels = torch.tensor([0, 0, 0, 2, 3, 3])
     losses = torch.tensor([3.0, 1.0, 2.0, 9.0, 5.0, 4.0])

@@ -327,7 +327,8 @@ def test_corrupted_examples_that_are_told_apart_are_judged_among_their_own_kind(
         found[how] = share | {"precision": 1 - wrong[model.trust_ > 0].mean(), "rate": model.noise_rate_}
     assert found["tell_apart"]["right"] > found["ignore"]["right"] + 0.1
     assert found["tell_apart"]["wrong"] < 0.25
-    assert abs(found["tell_apart"]["rate"] - 0.25) < abs(found["ignore"]["rate"] - 0.25)
+    # The rate is that of the sound ones either way, as in the audit.
+    assert found["tell_apart"]["rate"] == found["ignore"]["rate"] == pytest.approx(0.25, abs=0.04)
 
 
 def test_a_proxy_batch_is_smaller_by_the_corrupted_examples_that_were_told_apart(pair):

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from robustda.data.catalog import office31_draw, office31_features
 from robustda.errors import ConfigError, DataError
 from robustda.noise import corrupt_labels, transition_matrix
-from robustda.noise.estimate import confident_joint
+from robustda.noise.confident import confident_joint
+from robustda.noise.estimate import estimate_rates
 from robustda.noise.evidence import label_evidence
 from robustda.noise.likelihood import explain, posterior, sums_by_label
 from robustda.noise.mixture import loss_mixture
-from robustda.noise.transition import NoiseReport, estimate_noise, noise_rates_of
+from robustda.noise.transition import NoiseReport, estimate_noise
 
 needs_data = pytest.mark.skipif(
     not os.environ.get("ROBUSTDA_DATA"), reason="set ROBUSTDA_DATA to the folder with Office-31 and its draws"
@@ -55,7 +56,7 @@ def test_one_sided_noise_is_no_longer_underestimated() -> None:
     """30 % of class 1 relabelled as class 2, so .23 of class 2 is wrong; counting on plain predictions found .13."""
     x, true = blobs(900, 3)
     labels = corrupt_labels(true, np.array([[1, 0, 0], [0, 0.7, 0.3], [0, 0, 1.0]]), 2)
-    rates = noise_rates_of(x, labels, 3)
+    rates = estimate_rates(x, labels, 3).rates
     wrong = (labels != true)[labels == 2].mean()
     assert rates[2] == pytest.approx(wrong, abs=0.03)
     assert rates[:2].max() < 0.02
@@ -201,7 +202,7 @@ def test_bad_options_and_losses_are_refused() -> None:
 def test_the_rate_of_the_authors_draws_is_found(domain: str, rate: float, within: float) -> None:
     clean = office31_features(None, domain)
     labels = office31_draw(None, domain, "label", rate).apply(clean).y
-    rates = noise_rates_of(clean.x, labels, 31)
+    rates = estimate_rates(clean.x, labels, 31).rates
     overall = np.average(rates, weights=np.bincount(labels, minlength=31))
     assert overall == pytest.approx((labels != clean.y).mean(), abs=within)
 

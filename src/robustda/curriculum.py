@@ -79,32 +79,42 @@ class Exam:
     rank: Tensor
 
 
-def exam(mean_loss: Tensor, labels: Tensor, keep: Tensor, *, mode: Mode = "classwise") -> Exam:
+def exam(
+    mean_loss: Tensor, labels: Tensor, keep: Tensor, *, mode: Mode = "classwise", doubted: Tensor | None = None
+) -> Exam:
     """Rank the mean losses and trust the smallest (eq. 8).
 
     In the paper's mode, ``classwise``, the examples of class k are ranked among themselves and the first
     ``⌊m_k·p_k⌋`` are trusted (but at least one, so that no class vanishes); γ_k is the last one's loss, and
     whoever ties with it is trusted too. ``offline`` has one threshold for all classes, at the examples' average p.
-    One sort, O(m log m).
+    Examples that are ``doubted`` for other reasons (a mask) rank behind all others of their class, whatever their loss;
+    γ_k is that of the others, as long as there are any. One sort, O(m log m).
     """
     size = len(labels)
     if mode == "offline":
         keep = keep[labels].mean().expand(1)
         labels = torch.zeros_like(labels)
     n_classes = len(keep)
+    doubt = torch.zeros_like(labels) if doubted is None else doubted.to(labels)
     counts = torch.bincount(labels, minlength=n_classes)
+    sure = torch.bincount(labels[doubt == 0], minlength=n_classes)
     # Sorting by loss, then stably by class, lays the classes side by side, each in ascending order of loss.
     by_loss = torch.argsort(mean_loss, stable=True)
-    order = by_loss[torch.argsort(labels[by_loss], stable=True)]
+    order = by_loss[torch.argsort((2 * labels + doubt)[by_loss], stable=True)]
     starts = torch.cumsum(counts, 0) - counts
     rank = torch.empty(size, dtype=torch.long, device=labels.device)
     rank[order] = torch.arange(size, device=labels.device) - starts[labels[order]]
     # A product such as 50·.52 may land just below its whole number, and must not lose an example for that.
     kept = torch.floor(counts * (keep.double().to(counts.device) + 1e-6)).long().clamp(min=1).minimum(counts)
-    last = order[(starts + kept - 1).clamp(min=0, max=size - 1)]
-    gamma = torch.where(kept > 0, mean_loss[last], torch.nan)
+
+    def loss_at(number: Tensor) -> Tensor:
+        last = order[(starts + number - 1).clamp(min=0, max=size - 1)]
+        return torch.where(number > 0, mean_loss[last], torch.nan)
+
+    gamma, of_doubted = loss_at(kept.minimum(torch.where(sure > 0, sure, kept))), loss_at(kept)
     threshold = gamma[labels]
-    return Exam(trust=mean_loss <= threshold, threshold=threshold, rank=rank)
+    passed = torch.where(doubt > 0, (kept > sure)[labels] & (mean_loss <= of_doubted[labels]), mean_loss <= threshold)
+    return Exam(trust=passed, threshold=threshold, rank=rank)
 
 
 def balanced(rows: Tensor, labels: Tensor, seed: int = 0) -> Tensor:

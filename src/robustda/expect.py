@@ -104,8 +104,8 @@ def opinions(
     """Probabilities on the target by three classifiers that were built in different ways, on the same features.
 
     ``linear``: a linear head on features from which each domain's mean was subtracted; ``prototypes``: class means of
-    the source, moved to the target by k-means; ``concord``: the method of that name. ``labels`` are the source's as
-    far as they are believed, ``trusted`` (a mask) the examples that are learned from.
+    the source, moved to the target by k-means; ``concord``: one of the ten members of that method. ``labels`` are the
+    source's as far as they are believed, ``trusted`` (a mask) the examples that are learned from.
     """
     codes, size = check_labels(labels, n_classes)
     x = unit(check_features(source, len(codes)))

@@ -3,7 +3,6 @@
 from robustda.methods.adda import ADDA
 from robustda.methods.base import Method
 from robustda.methods.concord import Concord
-from robustda.methods.concord_tuned import ConcordTuned
 from robustda.methods.dan import DAN
 from robustda.methods.dann import DANN
 from robustda.methods.mdd import MDD
@@ -26,7 +25,6 @@ __all__ = [
     "SPL",
     "TCL",
     "Concord",
-    "ConcordTuned",
     "MentorNet",
     "Method",
     "Prototypes",

@@ -118,11 +118,11 @@ class Agreeing(Method):
 
     def odd_ones(self, task: Task) -> np.ndarray | None:
         """Whose pixels are corrupted; None where that is not asked for or cannot be told."""
-        if self.corrupted == "ignore" or not task.source.images or min(task.source.vectors.shape[1:3]) < _FEWEST_PIXELS:
+        if self.corrupted == "ignore" or not task.source.images or min(task.source.array.shape[1:3]) < _FEWEST_PIXELS:
             return None
         from robustda.noise.corruption import image_corruption
 
-        odd = image_corruption(task.source.vectors).corrupted
+        odd = image_corruption(task.source.array).corrupted
         labels = task.labels.cpu().numpy()
         # A class whose every example is odd would have nobody left to be judged by.
         told = np.array_equal(np.unique(labels[~odd]), np.unique(labels))

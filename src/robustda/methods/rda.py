@@ -40,6 +40,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "decay": 0.0,
         "keep_rule": "paper",
         "rebalance": False,
+        "suspects": "ranked",
         "collect": "before",
         "proxy_size": "grow",
         "first_pair": True,
@@ -60,11 +61,14 @@ class RDA(AdversarialMethod):
     noise_rate: the share of wrong labels (r): a number, one for each class, or auto to estimate it from the data.
     rates: auto estimates a rate per_class, or one that is shared by all classes, as the authors use it.
     rebalance: stage 2 draws a class as often as it stood in the source, however few of its examples are trusted.
-    estimator: how auto estimates: confident (issues counted by confident learning) or anchor (Patrini et al.).
+    estimator: how auto estimates: combined (what `robustda audit` says), or one of its parts: confident, likelihood,
+        anchor, mixture.
+    suspects: auto finds labels that are more likely wrong than right. last ranks them behind all others of their class;
+        ranked by their losses alone, as the paper does.
     corrupted: examples with corrupted features have large losses too. ignore ranks them with the others, as the paper
         does; tell_apart looks for them (blur and speckle in images of 200 pixels a side, rows that lie off in vectors),
-        estimates the noise rate from the sound ones, ranks them among their own kind, so that those with a right label
-        stay, and has Q' smaller by their share.
+        ranks them among their own kind, so that those with a right label stay, and has Q' smaller by their share. Auto
+        estimates the noise rate from the sound ones either way.
     epochs: epochs of stage 1 (T).
     curriculum_rate: learning rate of stage 1.
     keep_curves: keep every example's loss of every epoch, too: m × T numbers, in curves.safetensors of the run folder.
@@ -100,7 +104,8 @@ class RDA(AdversarialMethod):
     noise_rate: float | Literal["auto"] | list[float] = "auto"
     rates: Literal["per_class", "shared"] = "per_class"
     rebalance: bool = True
-    estimator: Literal["confident", "anchor"] = "confident"
+    estimator: Literal["combined", "confident", "likelihood", "anchor", "mixture"] = "combined"
+    suspects: Literal["last", "ranked"] = "last"
     corrupted: Literal["ignore", "tell_apart"] = "ignore"
     epochs: int = 30
     curriculum_rate: float = 0.001
@@ -149,11 +154,11 @@ class RDA(AdversarialMethod):
 
         def hold_exam() -> None:
             odd = self.odd_ones(task)
-            rates = self.class_noise_rates(task, odd)
+            rates, doubted = self.class_noise_rates(task)
             mode = cast(Mode, self.curriculum)  # online has no such stage
             # Corrupted examples sit their own exam: twice as many groups, the second half of them for these.
             groups, keep = task.labels + task.n_classes * odd, kept_share(rates, self.keep_rule).repeat(2)
-            outcome = exam(ledger.mean, groups, keep, mode=mode)
+            outcome = exam(ledger.mean, groups, keep, mode=mode, doubted=doubted)
             trust = outcome.trust if task.confirmed is None else outcome.trust | task.confirmed
             task.memory |= {
                 "noise_rate": rates,
@@ -260,22 +265,28 @@ class RDA(AdversarialMethod):
         trusted = losses.detach() <= self.online_threshold
         return (trusted | (progress < self.online_warm_up)).to(losses.dtype)
 
-    def class_noise_rates(self, task: Task, odd: Tensor) -> Tensor:
-        """r_k for every class: as given, or estimated from cross-fitted predictions on examples that are not odd."""
+    def class_noise_rates(self, task: Task) -> tuple[Tensor, Tensor | None]:
+        """r_k for every class, as given or estimated; and the labels that the estimate doubts, if they are to be."""
         if self.noise_rate == "auto":
-            from robustda.noise.estimate import cross_fit, noise_rates
+            from robustda.noise.estimate import estimate_rates
 
-            labels, x, sound = task.labels.cpu().numpy(), task.describe(self), ~odd.cpu().numpy()
-            if not sound.all():
-                labels, x = labels[sound], x[sound]
-            probabilities = cross_fit(x, labels, task.n_classes, seed=self.seed)
-            estimated = noise_rates(labels, probabilities, method=self.estimator)
+            labels = task.labels.cpu().numpy()
+            found = estimate_rates(
+                task.describe(self),
+                labels,
+                task.n_classes,
+                inputs=task.source.array,
+                estimator=self.estimator,
+                seed=self.seed,
+            )
+            rates = found.rates
             if self.rates == "shared":
-                estimated[:] = np.average(estimated, weights=np.bincount(labels, minlength=task.n_classes))
-            return torch.from_numpy(estimated).to(task.device)
+                rates = np.full_like(rates, np.average(rates, weights=np.bincount(labels, minlength=task.n_classes)))
+            doubted = torch.from_numpy(found.doubted).to(task.device) if self.suspects == "last" else None
+            return torch.from_numpy(rates).to(task.device), doubted
         if isinstance(self.noise_rate, list):
-            return torch.tensor(self.noise_rate, dtype=torch.float64, device=task.device)
-        return torch.full((task.n_classes,), float(self.noise_rate), dtype=torch.float64, device=task.device)
+            return torch.tensor(self.noise_rate, dtype=torch.float64, device=task.device), None
+        return torch.full((task.n_classes,), float(self.noise_rate), dtype=torch.float64, device=task.device), None
 
 
 def split_risk(

@@ -30,8 +30,8 @@ def check_labels(labels: npt.ArrayLike, n_classes: int | None = None) -> tuple[C
     if len(outside):
         first = int(outside[0])
         raise DataError(
-            f"{len(outside)} labels lie outside the {size} classes, the first is {codes[first]} at row {first}: "
-            f"give codes 0..{size - 1}, and leave unlabelled examples out"
+            f"{_many(len(outside), 'label lies', 'labels lie')} outside the {size} classes, the first is "
+            f"{codes[first]} at row {first}: give codes 0..{size - 1}, and leave unlabelled examples out"
         )
     return codes, size
 
@@ -50,7 +50,8 @@ def check_predictions(labels: npt.ArrayLike, pred_probs: npt.ArrayLike) -> tuple
     bad = ~np.isfinite(probabilities).all(axis=1)
     if bad.any():
         raise DataError(
-            f"{int(bad.sum())} rows of probabilities hold NaN or infinity, row {int(bad.argmax())} first: "
+            f"{_many(int(bad.sum()), 'row of probabilities holds', 'rows of probabilities hold')} NaN or infinity, row "
+            f"{int(bad.argmax())} first: "
             "leave these examples out or predict them again"
         )
     if (probabilities < 0).any():
@@ -61,8 +62,8 @@ def check_predictions(labels: npt.ArrayLike, pred_probs: npt.ArrayLike) -> tuple
     if off.any():
         row = int(off.argmax())
         raise DataError(
-            f"{int(off.sum())} rows of probabilities do not sum to one, row {row} sums to {totals[row]:.4g}: "
-            "divide each row by its sum, or apply a softmax to logits"
+            f"{_many(int(off.sum()), 'row of probabilities does', 'rows of probabilities do')} not sum to one, row "
+            f"{row} sums to {totals[row]:.4g}: divide each row by its sum, or apply a softmax to logits"
         )
     return codes, probabilities
 
@@ -79,7 +80,8 @@ def check_features(features: npt.ArrayLike, size: int) -> npt.NDArray[np.float32
     bad = ~np.isfinite(rows).all(axis=1)
     if bad.any():
         raise DataError(
-            f"{int(bad.sum())} rows of features hold NaN or infinity, row {int(bad.argmax())} first: "
+            f"{_many(int(bad.sum()), 'row of features holds', 'rows of features hold')} NaN or infinity, row "
+            f"{int(bad.argmax())} first: "
             "leave these examples out or fill the gaps"
         )
     return rows
@@ -95,3 +97,7 @@ def check_losses(losses: npt.ArrayLike, size: int) -> npt.NDArray[np.float64]:
         row = int((~np.isfinite(values)).argmax())
         raise DataError(f"the loss at row {row} is {values[row]}: give finite losses, such as means over epochs")
     return values
+
+
+def _many(count: int, one: str, more: str) -> str:
+    return f"{count:,} {one if count == 1 else more}"

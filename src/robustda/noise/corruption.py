@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from robustda.errors import DataError
 
-__all__ = ["CorruptionScores", "image_corruption", "vector_corruption"]
+__all__ = ["CorruptionScores", "corruption_of", "image_corruption", "vector_corruption"]
 
 Values = npt.NDArray[np.float64]
 Single = npt.NDArray[np.float32]
@@ -31,6 +31,7 @@ _FAR = {"noise": 5.0, "blur": 3.0, "far": 4.0, "odd": 4.0}
 _NATURAL = (-2.5, -0.4)
 """Log ratio of the finest detail's energy to the next coarser one's in photographs; white noise has about +0.5."""
 
+_ENOUGH = 100  # pixels a side; below, there is too little fine detail to tell blur and noise from drawing
 _BLOCK = 64  # images at a time, so that floats for all of them are never in memory
 
 
@@ -49,7 +50,17 @@ class CorruptionScores:
         return found
 
 
-def image_corruption(images: npt.ArrayLike) -> CorruptionScores:
+def corruption_of(x: npt.NDArray[np.generic], rows: npt.NDArray[np.int64] | None = None) -> CorruptionScores:
+    """Scores of images or vectors, of these rows if they are given; images of under 100 pixels a side all get 0."""
+    if x.ndim == 2:
+        return vector_corruption(x if rows is None else x[rows])
+    if x.shape[1] >= _ENOUGH:
+        return image_corruption(x, rows)
+    size = len(x) if rows is None else len(rows)
+    return CorruptionScores(np.zeros(size), np.full(size, "", dtype=np.str_))
+
+
+def image_corruption(images: npt.ArrayLike, rows: npt.NDArray[np.int64] | None = None) -> CorruptionScores:
     """Score decoded images (m, H, W, 3) or (m, H, W), bytes, by three measures of their finest detail.
 
     Detail is what a Laplacian leaves. In photographs its energy falls steadily from coarse to fine. Where it falls
@@ -70,9 +81,10 @@ def image_corruption(images: npt.ArrayLike) -> CorruptionScores:
         raise DataError(f"the images are {pixels.dtype} {pixels.shape}: give bytes (uint8) of shape (m, H, W, 3)")
     if min(pixels.shape[1:3]) < 16 or not len(pixels):
         raise DataError(f"images of shape {pixels.shape} show no detail to judge: give 16 pixels a side or more")
+    size = len(pixels) if rows is None else len(rows)
+    chosen = (slice(start, start + _BLOCK) for start in range(0, size, _BLOCK))
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:  # numpy lets other threads work meanwhile
-        parts = (pixels[start : start + _BLOCK] for start in range(0, len(pixels), _BLOCK))
-        blocks = list(pool.map(_detail, parts))
+        blocks = list(pool.map(lambda block: _detail(pixels[block] if rows is None else pixels[rows[block]]), chosen))
     fine, sharp, speckled = np.concatenate(blocks).T
     # Where most images are corrupted, the median is theirs; photographs are known to look otherwise.
     natural = (fine > _NATURAL[0]) & (fine < _NATURAL[1])

@@ -22,7 +22,7 @@ from robustda.noise.likelihood import Floats, explain, posterior, softmax, symme
 from robustda.noise.mixture import loss_mixture
 from robustda.noise.witnesses import describe, hear_witnesses
 
-__all__ = ["LabelEvidence", "label_evidence"]
+__all__ = ["LabelEvidence", "enough_left", "label_evidence"]
 
 Codes = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -56,6 +56,8 @@ class LabelEvidence:
     """T, rows are true classes: T[k, j] = p(given j | true k), from the examples with sound features"""
     corrupted: Flags
     """whose features were said to be corrupted"""
+    weights: Values
+    """how much the linear fit and the neighbours count, among examples with sound features"""
     judged: Flags
     """False for the only example of its class: there is nothing to compare it with, so it has the overall rate"""
 
@@ -120,10 +122,18 @@ def label_evidence(
     if folds < 2:
         raise ConfigError(f"folds is {folds}: give 2 or more")
     sound = np.flatnonzero(~hit)
+    if len(codes) < _FEWEST:
+        raise DataError(
+            f"{len(codes)} examples are too few to compare them: give at least {_FEWEST}, of several classes"
+        )
     if len(sound) < _FEWEST or len(np.unique(codes[sound])) < 2:
         raise DataError(f"only {len(sound)} examples have sound features: give at least {_FEWEST}, of several classes")
+    if np.bincount(codes).max() == 1:
+        raise DataError(
+            "every class has one example only, so there is nothing to compare it with: give several of some"
+        )
     testimony = hear_witnesses(describe(x[sound], seed), codes[sound], size, folds=folds, seed=seed)
-    transition = testimony.explanation.transition
+    transition, weights = testimony.explanation.transition, testimony.explanation.weights
     probabilities, belief = np.empty((len(codes), size)), np.empty((len(codes), size))
     probabilities[sound] = testimony.explanation.probabilities
     belief[sound] = posterior(probabilities[sound], transition, codes[sound])[0]
@@ -141,7 +151,15 @@ def label_evidence(
     belief = _with_own(belief, codes, 1 - wrong)
     suggested = belief.argmax(axis=1)
     confidence = belief[np.arange(len(codes)), suggested]
-    return LabelEvidence(codes, wrong, suggested, confidence, probabilities, transition, hit, judged)
+    return LabelEvidence(codes, wrong, suggested, confidence, probabilities, transition, hit, weights, judged)
+
+
+def enough_left(corrupted: Flags, labels: Codes) -> Flags:
+    """The mask of corrupted examples, or none at all where hardly anything sound would be left to learn from."""
+    sound = ~corrupted
+    if sound.sum() < _FEWEST or len(np.unique(labels[sound])) < 2:
+        return np.zeros_like(corrupted)
+    return corrupted
 
 
 def _among_their_own(x: npt.NDArray[np.float32], labels: Codes, transition: Values, folds: int, seed: int) -> Floats:

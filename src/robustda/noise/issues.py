@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from robustda.errors import ConfigError
 from robustda.noise.checks import check_features, check_labels, check_predictions
-from robustda.noise.estimate import confident_classes
+from robustda.noise.confident import confident_classes
 from robustda.noise.likelihood import explain, posterior
 from robustda.noise.witnesses import nearest
 

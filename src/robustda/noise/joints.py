@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from robustda.noise.estimate import confident_joint
+from robustda.noise.confident import confident_joint
 from robustda.noise.likelihood import posterior, rows_of, sums_by_label
 
 __all__ = ["Anchor", "Confident", "Estimator", "Likelihood", "Mixture"]

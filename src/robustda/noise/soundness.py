@@ -9,13 +9,13 @@ import numpy.typing as npt
 
 from robustda.errors import RobustDAWarning
 from robustda.noise.corruption import image_corruption, vector_corruption
+from robustda.noise.evidence import enough_left
 
-__all__ = ["enough_left", "odd_ones"]
+__all__ = ["odd_ones"]
 
 Codes = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-_FEWEST, _FEWEST_CLASSES = 12, 2  # sound examples without which nothing can be learned about labels
 _SIDE = 200  # pixels; the audit only shows what it finds and starts at half of it, here it decides what is learned
 
 
@@ -38,11 +38,3 @@ def odd_ones(x: np.ndarray, labels: Codes, *, images: bool) -> Flags:
         )
         warnings.warn(message, RobustDAWarning, stacklevel=2)
     return kept
-
-
-def enough_left(corrupted: Flags, labels: Codes) -> Flags:
-    """The mask, or none at all where hardly anything sound would be left to learn from."""
-    sound = ~corrupted
-    if sound.sum() < _FEWEST or len(np.unique(labels[sound])) < _FEWEST_CLASSES:
-        return np.zeros_like(corrupted)
-    return corrupted

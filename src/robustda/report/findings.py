@@ -24,12 +24,11 @@ from robustda.data.pairs import check_pair
 from robustda.data.views import natural_size
 from robustda.decisions import read_decisions
 from robustda.errors import DataError
-from robustda.noise.corruption import CorruptionScores, image_corruption, vector_corruption
-from robustda.noise.evidence import LabelEvidence, label_evidence
+from robustda.noise.corruption import CorruptionScores, corruption_of
+from robustda.noise.evidence import LabelEvidence, enough_left, label_evidence
 from robustda.noise.issues import Duplicates, Overlap, find_duplicates, overlapping_classes
 from robustda.noise.mixture import loss_mixture
-from robustda.noise.soundness import enough_left
-from robustda.noise.transition import NoiseReport, estimate_noise
+from robustda.noise.transition import NoiseReport, noise_of
 from robustda.report.describe import DescribedBy, Features, described, features_by_id
 from robustda.report.transfer import Transfer, measure_transfer
 from robustda.report.wording import headline
@@ -41,8 +40,6 @@ __all__ = ["Audit", "audit"]
 
 Data = Domain | str | os.PathLike[str]
 Codes = npt.NDArray[np.int64]
-
-_ENOUGH = 100  # pixels a side; below, there is too little fine detail to tell blur and noise from drawing
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,7 +201,7 @@ def audit(
     known, x, how = described(known, made, looking)
     known, _ = check_pair(known, known.unlabelled())  # a class may have lost all its images
     assert known.y is not None
-    corruption = _corruption(known)
+    corruption = corruption_of(np.asarray(known.x))
     evidence = label_evidence(
         x, known.y, len(known.classes), corrupted=enough_left(corruption.corrupted, known.y), seed=seed
     )
@@ -220,7 +217,7 @@ def audit(
     found = Audit(
         source=known,
         evidence=evidence,
-        noise=estimate_noise(known.y, evidence.pred_probs, seed=seed),
+        noise=noise_of(evidence, seed=seed),
         corruption=corruption,
         duplicates=find_duplicates(x, known.y),
         overlaps=overlapping_classes(known.y, evidence.pred_probs),
@@ -235,11 +232,3 @@ def audit(
 
 def _domain(data: Data, labels: Literal["required", "ignore"]) -> Domain:
     return data if isinstance(data, Domain) else Domain.read(Path(data), labels=labels)
-
-
-def _corruption(domain: Domain) -> CorruptionScores:
-    if domain.kind == "vectors":
-        return vector_corruption(np.asarray(domain.x))
-    if domain.shape[0] >= _ENOUGH:
-        return image_corruption(np.asarray(domain.x))
-    return CorruptionScores(np.zeros(len(domain)), np.full(len(domain), "", dtype=np.str_))

@@ -56,7 +56,11 @@ def table(
         kinds = ["number"] * (column in numbers) + ["optional"] * (column in optional)
         return {"class": " ".join(kinds) or None}
 
-    columns = [el("th", {"scope": "col", **classed(place)}, text) for place, text in enumerate(head)]
+    # A column of bars says nothing that the numbers beside it do not, so it has no heading.
+    columns = [
+        el("th", {"scope": "col", **classed(place)}, text) if text else el("td", classed(place))
+        for place, text in enumerate(head)
+    ]
     body = [
         el(
             "tr",
@@ -70,7 +74,7 @@ def table(
         "table",
         None,
         el("caption", {"class": "hidden"}, caption),
-        el("thead", None, el("tr", None, *columns)),
+        el("thead", None, el("tr", None, *columns)) if any(head) else Markup(""),
         el("tbody", None, *body),
     )
 

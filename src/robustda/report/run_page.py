@@ -25,6 +25,7 @@ __all__ = ["assemble", "run_page", "setting", "settings_table"]
 
 
 _MANY = 16  # classes that a table shows at once
+_MISTAKES = 500  # fields of the confusion matrix that its table has
 
 
 def run_page(run: RunRecord, headline: Sequence[str], found: TargetMap | str) -> str:
@@ -207,6 +208,7 @@ def _confusion_section(found: Accuracy, names: Sequence[str]) -> Markup:
         {"class": "beside"},
         el("h3", None, "Most frequent mistakes"),
         el("ol", {"class": "confusions"}, *mistakes) if mistakes else el("p", {"class": "note"}, "There are none."),
+        _all_mistakes(found, names) if mistakes else Markup(""),
     )
     drawn = scrolling("Confusion matrix", matrix(found.counts, names, about))
     note = (
@@ -218,6 +220,14 @@ def _confusion_section(found: Accuracy, names: Sequence[str]) -> Markup:
     return section(
         "confusion", "What is taken for what", el("div", {"class": "map"}, drawn, beside), note=note, full=True
     )
+
+
+def _all_mistakes(found: Accuracy, names: Sequence[str]) -> Markup:
+    """The fields of the matrix off its diagonal as a table, for who cannot see it; so many as one may want to hear."""
+    rows = [(name(names[k]), name(names[j]), f"{count:,}") for count, k, j in found.confusions(_MISTAKES)]
+    caption = "All mistakes, the most frequent first" if len(rows) < _MISTAKES else f"The {_MISTAKES} worst mistakes"
+    listed = table(caption, ("True class", "Taken for", "Examples"), rows, numbers=(2,))
+    return el("details", {"class": "numbers"}, el("summary", None, "Numbers"), scrolling(caption, listed, tall=True))
 
 
 def _map_section(found: TargetMap | str, names: Sequence[str]) -> Markup:

@@ -71,7 +71,7 @@ function showHistogram() {
   data.histogram.forEach((n, i) => {
     const tall = n ? Math.max(1.5, 92 * Math.sqrt(n / highest)) : 0;
     const bar = svg('rect', { x: i * width / bins + 0.75, y: base - tall, width: width / bins - 1.5, height: tall, class: i < bins / 2 ? 'right' : 'wrong' });
-    bar.append(svg('title', null, `${count(n)} examples from ${percent(i / bins)} to ${percent((i + 1) / bins)}`));
+    bar.append(svg('title', null, `${count(n)} ${n === 1 ? 'example' : 'examples'} from ${percent(i / bins)} to ${percent((i + 1) / bins)}`));
     drawn.append(bar);
   });
   drawn.append(svg('line', { x1: 0, x2: width, y1: base + 0.5, y2: base + 0.5, class: 'axis-line' }));
@@ -91,11 +91,14 @@ function showLosses() {
   const width = 400, height = 132, base = 112, bins = right.length;
   const highest = Math.max(1, ...right.map((n, i) => n + wrong[i]));
   const beyond = threshold === null ? 0 : Math.min(threshold / most, 1);
+  const beyondBin = Math.floor(beyond * bins);
+  const sum = (numbers) => numbers.reduce((all, n) => all + n, 0);
   byId('loss-note').textContent = 'All examples by the loss of their label, −log of its probability by others, cut at 1' + NBSP + '%. The paler ones look right, the stronger ones wrong, by all evidence together. '
     + (threshold === null ? 'A mixture of two kinds finds no second hump.' : 'Beyond the line, a mixture of two kinds takes them for large losses: a cruder rule, that has only this to go by.');
   const drawn = svg('svg', {
     viewBox: `0 0 ${width} ${height}`, role: 'img',
-    'aria-label': threshold === null ? 'Losses, with no threshold.' : `Losses; the threshold of the mixture is ${threshold.toFixed(2)}.`,
+    'aria-label': threshold === null ? `Losses from 0 to ${most.toFixed(1)}, with no threshold.`
+      : `Losses from 0 to ${most.toFixed(1)}; ${count(sum(right.slice(beyondBin)) + sum(wrong.slice(beyondBin)))} examples lie beyond the threshold of the mixture, ${threshold.toFixed(2)}; ${count(sum(wrong))} look wrong by all evidence.`,
   });
   right.forEach((n, i) => {
     const all = n + wrong[i];

@@ -12,7 +12,7 @@ function makeRow(suspect, place, size) {
   if (suspects.kind[suspect]) chips.push(el('span', { class: 'chip' }, WHY[suspects.kind[suspect]] || suspects.kind[suspect]));
   if (suspects.copy[suspect]) chips.push(el('span', { class: 'chip', title: suspects.copy[suspect] }, 'same as ', name(suspects.copy[suspect]), ', labelled otherwise'));
   const picture = el('div', { class: 'picture' });
-  if (suspects.picture[suspect]) picture.append(el('img', { src: suspects.picture[suspect], alt: '', width: 88, height: 88, decoding: 'async', class: data.tiny ? 'small' : null }));
+  if (suspects.picture[suspect]) picture.append(el('img', { src: suspects.picture[suspect], alt: `Picture of ${suspects.id[suspect]}`, width: 88, height: 88, decoding: 'async', class: data.tiny ? 'small' : null }));
   else picture.append(el('span', { 'aria-hidden': 'true' }, '·'));
   const labels = same
     ? el('p', { class: 'labels' }, el('span', { class: 'suggested' }, name(given)), el('span', { class: 'verdict' }, ' label looks right'))
@@ -20,15 +20,15 @@ function makeRow(suspect, place, size) {
   // Nobody is ever entirely sure.
   const sure = suspects.confidence[suspect] >= 0.995 ? `>${NBSP}99${NBSP}%` : percent(suspects.confidence[suspect]);
   const row = el('article', {
-    class: 'row', 'data-suspect': suspect, 'data-place': place, 'aria-posinset': place + 1, 'aria-setsize': size,
+    class: 'row', 'aria-describedby': `why-${suspect}`, 'data-suspect': suspect, 'data-place': place, 'aria-posinset': place + 1, 'aria-setsize': size,
     'aria-label': same ? `${suspects.id[suspect]}, labelled ${given}` : `${suspects.id[suspect]}, labelled ${given}, looks like ${suggested}, ${sure} sure`,
   },
     picture,
-    el('div', { class: 'what' }, labels, el('p', { class: 'id', title: suspects.id[suspect] }, name(suspects.id[suspect])), el('p', { class: 'why' }, ...chips, el('span', { class: 'state' }))),
+    el('div', { class: 'what' }, labels, el('p', { class: 'id', title: suspects.id[suspect] }, name(suspects.id[suspect])), el('p', { class: 'why', id: `why-${suspect}` }, ...chips, el('span', { class: 'state' }))),
     el('div', { class: 'sure' }, el('span', { class: 'figure' }, sure), el('span', { class: 'unit' }, ' sure'), interval(suspects.confidence[suspect], 0, 0, 1)),
-    el('div', { class: 'decide', role: 'group', 'aria-label': 'Decision' },
+    el('div', { class: 'decide', role: 'group', 'aria-label': `Decision on ${suspects.id[suspect]}` },
       ...[['keep', 'Keep'], ['relabel', 'Relabel'], ['drop', 'Drop'], ['choose', 'Other…']].map(([decision, label]) =>
-        el('button', { type: 'button', 'data-decision': decision, 'aria-pressed': decision === 'choose' ? null : 'false', 'aria-haspopup': decision === 'choose' ? 'dialog' : null }, label))));
+        el('button', { type: 'button', 'data-decision': decision, 'aria-pressed': decision === 'choose' ? null : 'false', 'aria-haspopup': decision === 'choose' ? 'dialog' : null, 'aria-label': { relabel: same ? 'Relabel to a class of your choice' : `Relabel to ${suggested}`, choose: 'Other…, choose a class' }[decision] }, label))));
   showDecision(row, suspect);
   return row;
 }
@@ -55,7 +55,7 @@ const chooser = {
     });
     this.dialog.addEventListener('close', () => {
       const place = gallery.order.indexOf(this.suspect);
-      if (place >= 0) gallery.goTo(place);
+      gallery.goTo(place >= 0 ? place : gallery.active); // it may have left the list, the focus must not
     });
   },
 

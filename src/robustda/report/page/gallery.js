@@ -43,12 +43,19 @@ const gallery = {
     }
     this.haystack = suspects.id.map((id, i) => `${id}\n${data.names[suspects.given[i]]}\n${data.names[suspects.suggested[i]]}`.toLowerCase());
     this.list = byId('list');
-    byId('search').addEventListener('input', () => { this.given = null; this.refresh(); });
-    byId('show').addEventListener('change', () => this.refresh());
-    byId('sort').addEventListener('change', () => this.refresh());
-    byId('bulk').addEventListener('change', (event) => {
-      this.decideAll(event.target.value);
-      event.target.value = '';
+    let typing = 0;
+    byId('search').addEventListener('input', () => {
+      this.given = null;
+      this.refresh();
+      clearTimeout(typing); // what was found is said once the typing is over
+      typing = setTimeout(() => announce(byId('shown').textContent), 600);
+    });
+    byId('show').addEventListener('change', () => { this.refresh(); announce(byId('shown').textContent); });
+    byId('sort').addEventListener('change', () => { this.refresh(); announce(`Sorted by: ${SORT[byId('sort').value][0]}.`); });
+    // Not as soon as something is chosen: arrow keys choose what they pass.
+    byId('apply').addEventListener('click', () => {
+      this.decideAll(byId('bulk').value);
+      byId('bulk').value = '';
     });
     byId('undo').addEventListener('click', () => this.undo());
     byId('export').addEventListener('click', () => store.save());
@@ -89,12 +96,14 @@ const gallery = {
     this.order.sort(SORT[byId('sort').value][1]);
     const place = current === undefined ? -1 : this.order.indexOf(current);
     this.active = place >= 0 ? place : Math.min(this.active, this.order.length - 1);
+    const focused = this.list.contains(document.activeElement);
     for (const row of this.rows.values()) row.remove();
     this.rows.clear();
     byId('nothing').hidden = this.order.length > 0 || !total;
     byId('shown').textContent = this.order.length === total ? `${count(total)} suspects` : `${count(this.order.length)} of ${count(total)} shown`;
     this.measure();
     this.draw();
+    if (focused) this.goTo(this.active); // what had the focus is gone
   },
 
   showClass(k) {
@@ -105,6 +114,7 @@ const gallery = {
     byId('shown').replaceChildren(`${count(this.order.length)} labelled `, name(data.names[k]), ' ', clearButton());
     byId('suspects').scrollIntoView();
     byId('suspects').focus({ preventScroll: true });
+    announce(`${count(this.order.length)} suspects labelled ${data.names[k]}.`);
   },
 
   draw() {
@@ -112,7 +122,7 @@ const gallery = {
     const first = Math.max(0, Math.floor(-top / this.rowHeight) - AHEAD);
     const last = Math.min(this.order.length, Math.ceil((innerHeight - top) / this.rowHeight) + AHEAD);
     for (const [place, row] of this.rows) {
-      if (place < first || place >= last) {
+      if ((place < first || place >= last) && !row.contains(document.activeElement)) {
         row.remove();
         this.rows.delete(place);
       }
@@ -139,7 +149,10 @@ const gallery = {
   },
 
   goTo(place) {
-    if (!this.order.length) return;
+    if (!this.order.length) {
+      byId('suspects').focus({ preventScroll: true });
+      return;
+    }
     this.activate(Math.max(0, Math.min(this.order.length - 1, place)));
     const top = this.list.getBoundingClientRect().top + this.active * this.rowHeight;
     const under = byId('bar').offsetHeight;
@@ -183,7 +196,7 @@ const gallery = {
     const step = store.undo();
     if (!step) return;
     const place = this.order.indexOf(step[0][0]);
-    if (place >= 0) this.goTo(place);
+    this.goTo(place >= 0 ? place : this.active); // the button may be disabled now, and would lose the focus
     announce(step.length === 1 ? `Undone: ${suspects.id[step[0][0]]}.` : `${count(step.length)} decisions undone.`);
   },
 
@@ -200,6 +213,11 @@ const gallery = {
 
 function clearButton() {
   const button = el('button', { type: 'button', class: 'quiet' }, 'Show all');
-  button.addEventListener('click', () => { gallery.given = null; gallery.refresh(); });
+  button.addEventListener('click', () => {
+    gallery.given = null;
+    gallery.refresh();
+    byId('suspects').focus({ preventScroll: true });
+    announce(byId('shown').textContent);
+  });
   return button;
 }

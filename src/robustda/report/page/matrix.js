@@ -1,5 +1,6 @@
 // The transition matrix. Fields of one shade are one path, so that a hundred classes are nine elements, not ten thousand.
 const SHADES = 8;
+const MOST_FIELDS = 2000; // rows of the table that says the same
 const LABELLED = 40; // up to so many classes their names fit beside the map
 
 const matrix = { at: null };
@@ -71,8 +72,16 @@ function showConfusions() {
   const found = [];
   data.transition.forEach((row, k) => row.forEach((share, j) => { if (j !== k && share >= 0.005) found.push([share, k, j]); }));
   found.sort((a, b) => b[0] - a[0]);
-  byId('readout').textContent = found.length ? 'Point at a field to read it.' : 'No class is taken for another.';
+  byId('readout').textContent = found.length ? 'Point at a field, or use the arrow keys, to read it.' : 'No class is taken for another.';
   byId('confusions').append(...found.slice(0, 8).map(([share, k, j]) =>
     el('li', null, el('span', { class: 'number' }, percent(share)), ' ', name(data.names[k]), ' labelled ', name(data.names[j]))));
-  if (!found.length) document.querySelector('.beside h3').hidden = true;
+  document.querySelector('.beside h3').hidden = !found.length;
+  byId('fields').hidden = !found.length;
+  // Made when somebody opens it: a hundred classes may have thousands of fields.
+  byId('fields').addEventListener('toggle', () => {
+    const body = byId('fields').querySelector('tbody');
+    if (body.childElementCount) return;
+    body.append(...found.slice(0, MOST_FIELDS).map(([share, k, j]) =>
+      el('tr', null, el('th', { scope: 'row' }, name(data.names[k])), el('td', null, name(data.names[j])), el('td', { class: 'number' }, percent(share)))));
+  });
 }

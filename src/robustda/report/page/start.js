@@ -6,6 +6,7 @@ function onKey(event) {
   if (!byId('shortcuts').checked || typing || event.ctrlKey || event.metaKey || event.altKey || !total) return;
   const { key } = event;
   if (key === 'j' || key === 'k') gallery.goTo(gallery.active < 0 ? 0 : gallery.active + (key === 'j' ? 1 : -1));
+  else if ((key === 'PageDown' || key === 'PageUp') && byId('list').contains(event.target)) gallery.goTo(gallery.active + (key === 'PageDown' ? 1 : -1));
   else if (key === 'u') gallery.undo();
   else if (key === '/') byId('search').focus();
   else if (key in KEYS && gallery.order.length) {

@@ -110,7 +110,7 @@ class Inputs:
         """The inputs of these rows as they are kept: vectors, or images as bytes (B, H, W, 3)."""
         self._expect(_IN_ORDER if in_order else _AT_RANDOM)
         if self._tensor is not None:
-            return self._tensor[rows]
+            return self._tensor[rows] if self.images else self._tensor.index_select(0, rows)
         return _as_tensor(self._array[rows.cpu().numpy()]).to(self.device)
 
     def blank(self, count: int, device: torch.device, *, pinned: bool = False) -> Tensor:

@@ -2,10 +2,13 @@
 
     pip install -r benchmarks/requirements-peers.txt
     python benchmarks/cpu_peers.py [--threads 2 --steps 40 --rounds 5 --only dann mdd joint issues]
+    python benchmarks/cpu_peers.py --quiet .1   # on a machine that others use too
 
 Everybody has a process of their own, with the same number of threads, and they take turns: a busy moment of the machine
-hits all of them. A time is the median over all rounds; on a machine that others use, look at the ratio of the fastest
-tenths too. A peer that is not installed is left out, and the table says so.
+hits all of them. A ratio is that of the medians of one round, and the table has the median over the rounds, the lowest
+and the highest, and the ratio of the fastest tenths of all steps. With `--quiet`, a turn during which other programs
+took more than that share of the processors' time does not count and is taken again, as long as `--patience` lasts (on
+Linux). A peer that is not installed is left out, and the table says so.
 
 **Training steps.** 2048-vectors, 31 classes, 32 source and 32 target examples a step, as many of each as one epoch
 needs; a time is what passes from one step to the next, loading included, setting up and evaluation not. All train with
@@ -22,7 +25,10 @@ modules. What differs is each library's way:
   Of today's setuptools it finds too little, hence the older one among the requirements.
 
 **Matrix products.** All that one step of robustda needs, forward, by weight and by input, in the shapes and the
-precision of its layers, with nothing around them and everything in the cache: less a step cannot take in this PyTorch.
+precision of its layers, with nothing around them and, as far as there is room, everything in the cache; f learns from
+the source alone, so its backward products have half of the rows. In bfloat16 they take less than half of the time of
+float32, while the update of float32 weights and momentum (20 bytes to and from memory for each weight) takes as long as
+ever: so both are compared, the step with its own products, and the step in float32 with products in float32.
 
 **Confident joint and label issues.** cleanlab's `compute_confident_joint(calibrate=False)` and
 `find_label_issues(filter_by="confident_learning")` on the same float64 probabilities, and whether the answers are
@@ -37,7 +43,9 @@ import importlib.metadata
 import importlib.util
 import json
 import multiprocessing
+import os
 import platform
+import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -69,22 +77,25 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--steps", type=int, default=40, help="training steps in a turn")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quiet", type=float, default=1.0, help="others' share of the processors, above which to wait")
+    parser.add_argument("--patience", type=float, default=600, help="seconds to wait for quiet, in all, for each work")
     parser.add_argument("--only", nargs="+", choices=["dann", "mdd", "joint", "issues"])
     parser.add_argument("--out", type=Path, default=Path("runs/cpu_peers.json"))
     arguments = parser.parse_args()
     races = [
         race for race in all_races(arguments.steps) if not arguments.only or race.work.split()[0] in arguments.only
     ]
-    print("| work | who | against | ms | its ms | ratio | of the fastest tenths | goal |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| work | who | against | ms | its ms | ratio | from | to | of the fastest tenths | goal |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     rows: list[dict[str, Any]] = []
     for race in races:
-        found = run(race, arguments.rounds, arguments.threads)
+        found, others = run(race, arguments.rounds, arguments.threads, arguments.quiet, arguments.patience)
         for row in found:
-            print(
-                "| {work} | {who} | {against} | {ms:.1f} | {its_ms:.1f} | {says} | {quiet:.2f} | {goal} |".format(**row)
-            )
-        rows += found
+            times = "| {work} | {who} | {against} | {ms:.1f} | {its_ms:.1f}".format(**row)
+            ratios = "{says} | {lowest:.2f} | {highest:.2f} | {quiet:.2f} | {goal} |".format(**row)
+            print(f"{times} | {ratios}", flush=True)
+        print(f"during {race.work}, others took {others:.0%} of the processors' time", flush=True)
+        rows += [row | {"others": others} for row in found]
     for name in [name for name in PACKAGES if not installed(name)]:
         print(f"{name} is not installed and was left out")
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
@@ -114,34 +125,63 @@ def all_races(steps: int) -> list[Race]:
     return races
 
 
-def run(race: Race, rounds: int, threads: int) -> list[dict[str, Any]]:
-    """Let everybody take their turns, and compare those who are to be compared."""
-    seconds: dict[str, list[float]] = {who: [] for who in race.entrants}
+def run(race: Race, rounds: int, threads: int, quiet: float, patience: float) -> tuple[list[dict[str, Any]], float]:
+    """Let everybody take their turns and compare those who are to be compared; and what others took of the machine."""
+    seconds: dict[str, list[list[float]]] = {who: [] for who in race.entrants}
     answers: dict[str, str] = {}
+    shares = []
+    end = time.monotonic() + patience
     spawn = multiprocessing.get_context("spawn")
     pools = {who: ProcessPoolExecutor(1, spawn, torch.set_num_threads, (threads,)) for who in race.entrants}
     for number in range(rounds + 1):
         for who, entrant in race.entrants.items():
-            found, answers[who] = pools[who].submit(entrant).result()
+            while True:
+                (found, answers[who]), share = pools[who].submit(watched, entrant).result()
+                if number == 0 or share <= quiet or time.monotonic() > end:
+                    break
+                while watched(functools.partial(time.sleep, 0.3))[1] > quiet and time.monotonic() < end:
+                    pass
             if number > 0:  # in the first round everybody warms up
-                seconds[who] += found
+                seconds[who].append(found)
+                shares.append(share)
     for pool in pools.values():
         pool.shutdown()
-    return [compare(race.work, *pair, seconds, answers) for pair in race.comparisons if pair[1] in race.entrants]
+    pairs = [pair for pair in race.comparisons if pair[1] in race.entrants]
+    return [compare(race.work, *pair, seconds, answers) for pair in pairs], float(np.mean(shares))
+
+
+def watched(work: Callable[[], Any]) -> tuple[Any, float]:
+    """What comes of some work, and the share of the processors' time that went to other programs meanwhile."""
+    start, busy, own = time.perf_counter(), busy_seconds(), time.process_time()
+    found = work()
+    others = busy_seconds() - busy - (time.process_time() - own)
+    return found, max(0.0, others / (time.perf_counter() - start) / (os.cpu_count() or 1))
+
+
+def busy_seconds() -> float:
+    """How long the processors have been busy since the machine started; 0 where the system does not say (not Linux)."""
+    counts = Path("/proc/stat")
+    if not counts.exists():
+        return 0.0
+    user, nice, system, _, _, *interrupts = map(int, counts.read_text().split("\n", 1)[0].split()[1:8])
+    return (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
 
 
 def compare(
-    work: str, who: str, against: str, goal: str, seconds: dict[str, list[float]], answers: dict[str, str]
+    work: str, who: str, against: str, goal: str, seconds: dict[str, list[list[float]]], answers: dict[str, str]
 ) -> dict[str, Any]:
     slower = against.startswith("products")  # there the question is not how much faster we are
-    ratios = []
-    for share in (0.5, 0.1):
-        mine, its = (float(np.quantile(seconds[name], share)) for name in (who, against))
-        ratios.append(mine / its if slower else its / mine)
+    mine, its = seconds[who], seconds[against]
+
+    def ratio(ours: float, theirs: float) -> float:
+        return ours / theirs if slower else theirs / ours
+
+    ratios = [ratio(float(np.median(a)), float(np.median(b))) for a, b in zip(mine, its, strict=True)]
     row: dict[str, Any] = {"work": work, "who": who, "against": against, "goal": goal}
-    row |= {"ms": 1000 * float(np.median(seconds[who])), "its_ms": 1000 * float(np.median(seconds[against]))}
-    row |= {"ratio": ratios[0], "quiet": ratios[1]}
-    row["says"] = f"{ratios[0]:.2f} × {'the time' if slower else 'as fast'}"
+    row |= {"ms": 1000 * float(np.median(np.concatenate(mine))), "its_ms": 1000 * float(np.median(np.concatenate(its)))}
+    row |= {"ratio": float(np.median(ratios)), "lowest": min(ratios), "highest": max(ratios)}
+    row["quiet"] = ratio(*(float(np.quantile(np.concatenate(times), 0.1)) for times in (mine, its)))
+    row["says"] = f"{row['ratio']:.2f} × {'the time' if slower else 'as fast'}"
     if answers[against]:
         row["same_answer"] = answers[against] == answers[who]
         row["says"] += ", same answer" if row["same_answer"] else ", ANOTHER ANSWER"

@@ -115,19 +115,21 @@ def matrix_products(name: str, steps: int, precision: str) -> Turn:
     network = create_method(name).network((N_FEATURES,), N_CLASSES)
     place(network, torch.device("cpu"), Runtime(device="cpu", precision=precision))
     layers = []
-    for place_in_network, layer in enumerate(layer for layer in network.modules() if isinstance(layer, nn.Linear)):
+    for number, (part, layer) in enumerate(pair for pair in network.named_modules() if isinstance(pair[1], nn.Linear)):
         dtype = torch.bfloat16 if getattr(layer, "low_precision", False) else torch.float32
         shapes = (2 * BATCH, layer.in_features), layer.weight.shape, (2 * BATCH, layer.out_features)
         x, weight, outcome = (torch.randn(shape, dtype=dtype) for shape in shapes)
-        layers.append((x, weight, outcome, torch.empty_like(x) if place_in_network else None, torch.empty_like(weight)))
+        learning = BATCH if part.startswith("f.") else 2 * BATCH  # f learns from the source alone
+        by_input = torch.empty_like(x[:learning]) if number else None  # nobody needs that of the vectors themselves
+        layers.append((x, weight, outcome, learning, by_input, torch.empty_like(weight)))
     seconds = []
     for _ in range(steps):
         start = time.perf_counter()
-        for x, weight, outcome, by_input, by_weight in layers:
+        for x, weight, outcome, learning, by_input, by_weight in layers:
             torch.mm(x, weight.t(), out=outcome)
-            torch.mm(outcome.t(), x, out=by_weight)
-            if by_input is not None:  # nobody needs the gradient of the vectors themselves
-                torch.mm(outcome, weight, out=by_input)
+            torch.mm(outcome[:learning].t(), x[:learning], out=by_weight)
+            if by_input is not None:
+                torch.mm(outcome[:learning], weight, out=by_input)
         seconds.append(time.perf_counter() - start)
     return seconds, ""
 

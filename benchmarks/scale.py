@@ -1,6 +1,6 @@
 """How time and memory grow with the number of examples: fitting vectors, decoding images, judging labels.
 
-    python benchmarks/scale.py [--only mdd rda auto images cached counting exam] [--images 1000 10000 100000]
+    python benchmarks/scale.py [--only mdd rda auto images cached counting exam] [--examples 10000] [--images 1000]
     python benchmarks/scale.py --ids 10000000
     python benchmarks/scale.py --mapped 16
 
@@ -57,7 +57,7 @@ def main() -> None:
     usual = [work for work in WORK if work not in ("auto", "ids", "mapped")]
     parser.add_argument("--only", nargs="+", choices=list(WORK), default=usual)
     parser.add_argument("--examples", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
-    parser.add_argument("--images", type=int, nargs="+", default=[1000, 10_000])
+    parser.add_argument("--images", type=int, nargs="+", default=[1000, 10_000, 100_000])
     parser.add_argument("--ids", type=int, nargs="+", help="do only this: a fit with so many examples")
     parser.add_argument("--mapped", type=int, nargs="+", help="do only this: a fit from a file of so many GiB")
     parser.add_argument("--threads", type=int, default=2)

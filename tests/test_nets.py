@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional as F
 
 from robustda.data.augment import centre_crop, to_float
@@ -102,7 +104,7 @@ def test_a_backbone_in_low_precision_still_feeds_full_precision_to_the_heads() -
 
 def test_a_wide_layer_in_low_precision_trains_like_a_full_one_and_predicts_exactly() -> None:
     torch.manual_seed(0)
-    layer, x = Wide(64, 32), torch.randn(16, 64)
+    layer, x = Wide(512, 512), torch.randn(16, 512)
     full = layer(x)
     full.square().mean().backward()
     gradient = layer.weight.grad.clone()
@@ -114,7 +116,50 @@ def test_a_wide_layer_in_low_precision_trains_like_a_full_one_and_predicts_exact
     assert not torch.equal(low, full)
     torch.testing.assert_close(low, full, rtol=0.02, atol=0.02)
     torch.testing.assert_close(layer.weight.grad, gradient, rtol=0.05, atol=0.001)
-    assert torch.equal(layer.eval()(x), full)
+    torch.testing.assert_close(layer.eval()(x), full)
+
+
+@pytest.mark.parametrize("learning", [slice(None), slice(0, 5), slice(5, None), slice(0, 0)])
+@pytest.mark.parametrize("low", [False, True])
+def test_a_wide_layer_has_the_gradients_of_a_plain_one_whichever_rows_have_a_part_in_the_loss(
+    learning: slice, low: bool
+) -> None:
+    torch.manual_seed(0)
+    layer, plain = Wide(512, 600), nn.Linear(512, 600)
+    plain.load_state_dict(layer.state_dict())
+    layer.low_precision = low
+    found = []
+    for each in (layer, plain):
+        x = torch.randn(10, 512, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        (each(x)[learning] ** 2).sum().backward()
+        found.append([x.grad, each.weight.grad, each.bias.grad])
+    for ours, theirs in zip(*found, strict=True):
+        close = 0.02 * float(theirs.abs().max()) if low else 1e-4
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=close)
+        assert torch.equal(ours == 0, theirs == 0) or low
+
+
+def test_a_wide_layer_uses_the_kept_weights_only_as_long_as_they_are_its_own() -> None:
+    torch.manual_seed(0)
+    layer, x = Wide(512, 512), torch.randn(4, 512)
+    layer.low_precision = True
+    kept = layer.low_weight()
+    layer.keep(kept)
+    assert layer.low_weight() is kept
+    copied = copy.deepcopy(layer)
+    assert copied.kept is None
+    assert torch.equal(copied(x), layer(x))
+    constant = {name: parameter.detach() for name, parameter in layer.named_parameters()}
+    assert torch.equal(functional_call(layer, constant, x), layer(x))
+    doubled = {name: 2 * parameter.detach() for name, parameter in layer.named_parameters()}
+    torch.testing.assert_close(functional_call(layer, doubled, x), 2 * layer(x))
+    layer.load_state_dict(doubled)
+    assert torch.equal(layer.low_weight(), 2 * kept)
+    kept = layer.low_weight()
+    layer.keep(kept)
+    with torch.no_grad():
+        layer.weight.zero_()
+    assert not layer.low_weight().any()
 
 
 def test_the_layers_start_as_the_reference_has_them() -> None:

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from robustda.data.batches import Order, Stream, Views, derive_seed
+from robustda.descent import Descent
 from robustda.errors import ConfigError
 from robustda.methods.base import Batch, Method, Phase, Task
 from robustda.nets import Wide
@@ -32,7 +33,6 @@ __all__ = ["Runtime", "Stepper", "place"]
 
 _EAGER_STEPS = 4  # steps that run uncaptured on a GPU, so that libraries have made their plans before the recording
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
-_WIDE = 2**18  # weights of a layer from which on products in bfloat16 pay on a CPU
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +160,7 @@ def place(network: torch.nn.Module, device: torch.device, runtime: Runtime | Non
     low = runtime is not None and runtime.bfloat16_products(device)
     for layer in network.modules():
         if isinstance(layer, Wide):
-            layer.low_precision = low and layer.weight.numel() >= _WIDE
+            layer.low_precision = low and layer.is_wide
 
 
 @functools.cache
@@ -220,13 +220,12 @@ class Stepper:
         self._views = Views(task.source, size * (1 + phase.uses_target), device, *seed)
         self._views_now = torch.zeros_like(self._views.batch(0))
         self._counter = torch.zeros((), device=device)
-        self.optimizer = torch.optim.SGD(
-            [dict(group, lr=torch.tensor(0.0, device=device)) for group in method.parameter_groups(phase.network)],
-            lr=0.0,
+        self.optimizer = Descent(
+            method.parameter_groups(phase.network),
+            phase.network,
+            device=device,
             momentum=method.momentum,
-            nesterov=method.momentum > 0,
             weight_decay=method.weight_decay,
-            fused=True,
         )
         self._names: list[str] = []
         self._totals = torch.zeros(0, device=device)

@@ -15,6 +15,7 @@ from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from robustda.errors import ConfigError
 
@@ -34,6 +35,7 @@ __all__ = [
 # 1/√fan_in, which keeps the size of the activations, and with it the meaning of the learning rate.
 _BOTTLENECK_STD, _BOTTLENECK_FAN_IN = 0.005, 2048
 _HEAD_STD, _HEAD_FAN_IN = 0.01, 1024
+_WIDE = 2**18  # weights of a layer from which on its products are worth some care on a CPU
 
 
 class Classifier(nn.Module):
@@ -47,9 +49,10 @@ class Classifier(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """The representation that both classifiers see."""
-        if torch.compiler.is_compiling() and not self.backbone.low_precision:
-            return cast(Tensor, self.bottleneck(self.backbone(x).float()))  # an export is to hold no idle autocast
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.backbone.low_precision):
+        if self.backbone.low_precision:
+            with torch.autocast(x.device.type, torch.bfloat16):
+                features = self.backbone(x)
+        else:
             features = self.backbone(x)
         return cast(Tensor, self.bottleneck(features.float()))
 
@@ -94,12 +97,72 @@ class Wide(nn.Linear):
     """
 
     low_precision = False
+    kept: tuple[Tensor, int, int] | None = None
+    """the weights in bfloat16, as an optimiser that keeps them up to date left them; then where the weights that they
+    were made of lie, and how often these had been changed"""
 
     def forward(self, x: Tensor) -> Tensor:
-        if not (self.low_precision and self.training):
+        if not (self.training and self.is_wide and x.device.type == "cpu" and x.dim() == 2):
             return super().forward(x)
-        product = nn.functional.linear(x.bfloat16(), self.weight.bfloat16())
-        return product.float() + self.bias
+        factor = self.low_weight() if self.low_precision else self.weight.detach()
+        return cast(Tensor, _Product.apply(x, self.weight, self.bias, factor))
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the products outweigh what is done around them to have them faster."""
+        return self.in_features * self.out_features >= _WIDE
+
+    def low_weight(self) -> Tensor:
+        """The weights in bfloat16: those kept, unless the weights are others now (loaded, or put in their place)."""
+        if self.kept is not None and self.kept[1:] == (self.weight.data_ptr(), self.weight._version):
+            return self.kept[0]
+        return self.weight.detach().bfloat16()
+
+    def keep(self, low: Tensor) -> None:
+        """Take these for the weights in bfloat16 until the weights change."""
+        self.kept = low, self.weight.data_ptr(), self.weight._version
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "kept"}  # copies are on their own
+
+
+class _Product(torch.autograd.Function):
+    """x·Wᵀ + b, with the products in the precision of `factor`, which is W.
+
+    Often one half of a batch, the target's, has no part in the loss of a head, and its gradient is all zeros: the
+    products of the backward pass, most of the work, are then made of the other half alone.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, factor: Tensor) -> Tensor:
+        x = x.to(factor.dtype)
+        ctx.save_for_backward(x, factor)
+        return torch.mm(x, factor.t()).to(bias.dtype).add_(bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        x, factor = ctx.saved_tensors
+        whole = gradients[0]
+        rows = _rows_that_matter(whole)
+        gradient = whole[:rows].to(factor.dtype)
+        by_input = by_weight = by_bias = None
+        if ctx.needs_input_grad[0]:
+            by_input = torch.mm(gradient, factor).to(whole.dtype)
+            if rows < len(whole):
+                by_input = torch.cat([by_input, by_input.new_zeros(len(whole) - rows, by_input.shape[1])])
+        if ctx.needs_input_grad[1]:
+            by_weight = torch.mm(gradient.t(), x[:rows])
+        if ctx.needs_input_grad[2]:
+            by_bias = whole[:rows].sum(0)
+        return by_input, by_weight, by_bias, None
+
+
+def _rows_that_matter(gradient: Tensor) -> int:
+    """Half of the rows if the others are all zeros, else all of them."""
+    half = len(gradient) // 2
+    least, most = torch.aminmax(gradient[half:])
+    return half if half and least.item() == most.item() == 0 else len(gradient)
 
 
 class Dropout(nn.Module):
@@ -119,8 +182,9 @@ class Dropout(nn.Module):
             return nn.functional.dropout(x, self.p)
         dropped = min(255, round(256 * self.p))
         draws = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(-(2**63), None)  # all 64 bits are random
-        kept = draws.view(torch.uint8)[: x.numel()].view(x.shape) >= dropped
-        return x * (kept * (256 / (256 - dropped))).to(x.dtype)
+        # In place and in floating point: PyTorch has fast loops for that, and none for what is true or false.
+        kept = draws.view(torch.uint8)[: x.numel()].view(x.shape).to(x.dtype).ge_(dropped)
+        return x * kept.mul_(256 / (256 - dropped))
 
     def extra_repr(self) -> str:
         return f"p={self.p}"

@@ -110,7 +110,7 @@ class Inputs:
         """The inputs of these rows as they are kept: vectors, or images as bytes (B, H, W, 3)."""
         self._expect(_IN_ORDER if in_order else _AT_RANDOM)
         if self._tensor is not None:
-            return self._tensor[rows]
+            return self._tensor[rows] if self.images else self._tensor.index_select(0, rows)
         return _as_tensor(self._array[rows.cpu().numpy()]).to(self.device)
 
     def blank(self, count: int, device: torch.device, *, pinned: bool = False) -> Tensor:
@@ -160,7 +160,7 @@ class Order:
         number = step // _CHUNK
         if self._chunk[0] != number:
             chunk = self._make_chunk(number)
-            self._chunk = (number, chunk, chunk.to(self._device))
+            self._chunk = (number, chunk, _sent(chunk, self._device))
         return self._chunk
 
     def _make_chunk(self, number: int) -> Tensor:
@@ -194,7 +194,7 @@ class Views:
         if self._chunk[0] != number:
             generator = torch.Generator().manual_seed(derive_seed(*self._seed, "views", number))
             views = self._inputs.views(_VIEWS_CHUNK * self._batch_size, generator)
-            self._chunk = (number, views.to(self._device).view(_VIEWS_CHUNK, self._batch_size, *views.shape[1:]))
+            self._chunk = (number, _sent(views, self._device).view(_VIEWS_CHUNK, self._batch_size, *views.shape[1:]))
         return self._chunk[1][position]
 
 
@@ -240,6 +240,17 @@ def derive_seed(*parts: int | str) -> int:
     """A seed made of its parts: the same parts, the same seed, on every machine."""
     text = "\0".join(str(part) for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
+
+
+def _sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host's on the device, without a wait for what the device still has to do.
+
+    A copy from ordinary memory would wait. From page-locked memory it is queued; PyTorch hands that memory, which
+    nobody writes to again, out anew only when the copy is done.
+    """
+    if device.type != "cuda" or tensor.numel() == 0:
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def _fits(n_bytes: int, device: torch.device) -> bool:

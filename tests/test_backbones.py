@@ -27,7 +27,15 @@ from robustda.methods.options import options
 from robustda.nets import create_backbone
 
 QUIET: dict[str, Any] = {"device": "cpu", "progress": False, "tensorboard": False}
-SMALL = {"width": 16, "discriminator_width": 16, "steps": 4, "mentor_steps": 4, "epochs": 1, "noise_rate": 0.3}
+SMALL = {
+    "width": 16,
+    "discriminator_width": 16,
+    "steps": 4,
+    "mentor_steps": 4,
+    "head_steps": 4,
+    "epochs": 1,
+    "noise_rate": 0.3,
+}
 
 
 class Own(nn.Module):

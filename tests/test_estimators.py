@@ -36,6 +36,7 @@ SMALL = {
     "discriminator_width": 16,
     "steps": 30,
     "mentor_steps": 15,
+    "head_steps": 30,
     "epochs": 2,
     "dropout": 0.0,
     "learning_rate": 0.05,

@@ -26,6 +26,7 @@ SMALL = {
     "discriminator_width": 32,
     "steps": 40,
     "mentor_steps": 30,
+    "head_steps": 40,
     "epochs": 3,
     "noise_rate": 0.3,
     "learning_rate": 0.02,
@@ -85,7 +86,7 @@ def test_is_described(name: str) -> None:
 @every_method
 def test_learns_a_noisy_task(name: str) -> None:
     source, target = blobs()
-    method = small(name, steps=250, epochs=6, mentor_steps=300).fit(source, target, **QUIET)
+    method = small(name, steps=250, epochs=6, mentor_steps=300, head_steps=250).fit(source, target, **QUIET)
     chance = 1 / len(source.classes)
     assert method.summary_["target_accuracy"] > chance + 0.6
     assert set(method.predict(target)) <= set(source.classes)
@@ -99,7 +100,9 @@ def test_learns_the_embedded_task(name: str) -> None:
     source, target, _ = noisy_glyphs_to_digits(n_source=500, seed=0)
     target = target.take(np.arange(0, len(target), 4))
     rates = {"noise_rate": 0.2, "learning_rate": 0.01, "curriculum_rate": 0.01}
-    method = small(name, steps=300, epochs=8, mentor_steps=300, width=128, **rates).fit(source, target, **QUIET)
+    method = small(name, steps=300, epochs=8, mentor_steps=300, head_steps=300, width=128, **rates).fit(
+        source, target, **QUIET
+    )
     assert method.summary_["target_accuracy"] > 0.1 + 0.2  # chance is a tenth
 
 
@@ -150,7 +153,7 @@ def test_resumes_in_each_phase(
         except Interrupted:
             stopped = True
     if not stopped:
-        assert len(whole.history_) == 0, "a phase with steps must have been interrupted"
+        assert whole.history_["phase"].nunique() <= number, "a phase with steps must have been interrupted"
     done: list[tuple[int, int]] = []
     with monkeypatch.context() as patch:
         stop_at(patch, -1, -1, done)
@@ -257,4 +260,4 @@ def test_a_step_never_waits_for_the_host(name: str, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Stepper, "__init__", watch)
     source, target = blobs(n=64, target=40)
-    small(name, steps=4, epochs=1, mentor_steps=2).fit(source, target, **QUIET)
+    small(name, steps=4, epochs=1, mentor_steps=2, head_steps=4).fit(source, target, **QUIET)

@@ -31,7 +31,15 @@ from robustda.methods import Method, create_method, method_class, method_names
 from robustda.nets import create_backbone
 
 QUIET: dict[str, Any] = {"device": "cpu", "progress": False, "tensorboard": False}
-SMALL = {"width": 16, "discriminator_width": 16, "steps": 6, "mentor_steps": 6, "epochs": 1, "noise_rate": 0.3}
+SMALL = {
+    "width": 16,
+    "discriminator_width": 16,
+    "steps": 6,
+    "mentor_steps": 6,
+    "head_steps": 6,
+    "epochs": 1,
+    "noise_rate": 0.3,
+}
 
 
 def needs_onnx() -> None:

@@ -87,7 +87,7 @@ def fit(data: Path, out: Path, method: str = "rda", kind: str = "images", **chan
         "precision": "float32",
     }
     options |= {"backbone": "small_cnn"} if kind == "images" else {}
-    own = {"noise_rate": 0.3, "epochs": 6, "discriminator_width": 32, "mentor_steps": 20}
+    own = {"noise_rate": 0.3, "epochs": 6, "discriminator_width": 32, "mentor_steps": 20, "head_steps": 20}
     known = {field.name for field in dataclasses.fields(method_class(method))}
     options |= {name: value for name, value in own.items() if name in known}
     return ["fit", *(text for name, value in (options | changed).items() for text in (f"--{name}", str(value)))]

@@ -27,6 +27,7 @@ SMALL = {
     "learning_rate": 0.05,
     "steps": 24,
     "mentor_steps": 12,
+    "head_steps": 12,
     "epochs": 3,
     "noise_rate": 0.3,
     "batch_size": 16,

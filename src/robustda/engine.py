@@ -309,7 +309,7 @@ class Stepper:
         # Augmented together: on a GPU the small operations of it cost as much for one domain as for two.
         both = task.source.augmented(torch.cat([source, target]), views)
         count = len(rows)
-        return Batch(both[:count], task.labels[rows], rows, both[count:], both, self._target_rows)
+        return Batch(both[:count], task.labels[rows], rows, both[count:], both)
 
     def _record(self) -> None:
         torch.cuda.synchronize()

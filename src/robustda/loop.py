@@ -134,7 +134,7 @@ class Run:
                     # What checkpointing does with the state of the random numbers cannot be recorded.
                     capture = self.runtime.capture and self.runtime.pieces == 1 and not self.method.checkpointing
                     how = {"profile": self.profile, "ranks": self.ranks, "rate_share": self.rate_share}
-                    stepper = Stepper(phase, self.task, self.method, capture=capture, **how)  # type: ignore[arg-type]
+                    stepper = Stepper(phase, phase.task or self.task, self.method, capture=capture, **how)  # type: ignore[arg-type]
                     start = step if number == first else 0
                     if start:
                         restore(tensors, phase, stepper)
@@ -231,7 +231,7 @@ class Run:
         self.health.finite(phase, done, report)
         if evaluate:
             with self.profile.section("evaluate"):
-                report |= judge(phase, self.task, self.target, self.health, done, self.runtime.select)
+                report |= judge(phase, phase.task or self.task, self.target, self.health, done, self.runtime.select)
         with self.profile.section("log"):
             self.metrics.add(phase.name, done, report)
             self.tracking.add(phase.name, done, report)
@@ -240,7 +240,7 @@ class Run:
     def _keep(self, phase: Phase, stepper: Stepper, number: int, done: int, *, check: bool) -> None:
         """Make a checkpoint in the middle of a phase, if the state is a good one."""
         if check:
-            self.health.check(phase, done, sample_logits(phase, self.task))
+            self.health.check(phase, done, sample_logits(phase, phase.task or self.task))
         if not self.health.ailing:
             tensors = gather(phase, stepper)
             self.health.finite(

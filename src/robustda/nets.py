@@ -47,14 +47,16 @@ class Classifier(nn.Module):
         self.bottleneck = bottleneck(backbone.out_features, width, dropout=dropout)
         self.f = head(width, n_classes, dropout=dropout)
 
-    def features(self, x: Tensor) -> Tensor:
-        """The representation that both classifiers see."""
+    def described(self, x: Tensor) -> Tensor:
+        """What the backbone makes of the inputs."""
         if self.backbone.low_precision:
             with torch.autocast(x.device.type, torch.bfloat16):
-                features = self.backbone(x)
-        else:
-            features = self.backbone(x)
-        return cast(Tensor, self.bottleneck(features.float()))
+                return cast(Tensor, self.backbone(x)).float()
+        return cast(Tensor, self.backbone(x)).float()
+
+    def features(self, x: Tensor) -> Tensor:
+        """The representation that both classifiers see."""
+        return cast(Tensor, self.bottleneck(self.described(x)))
 
     def forward(self, x: Tensor) -> Tensor:
         return cast(Tensor, self.f(self.features(x)))

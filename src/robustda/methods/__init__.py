@@ -2,6 +2,7 @@
 
 from robustda.methods.adda import ADDA
 from robustda.methods.base import Method
+from robustda.methods.clarity import Clarity
 from robustda.methods.concord import Concord
 from robustda.methods.dan import DAN
 from robustda.methods.dann import DANN
@@ -24,6 +25,7 @@ __all__ = [
     "RTN",
     "SPL",
     "TCL",
+    "Clarity",
     "Concord",
     "MentorNet",
     "Method",

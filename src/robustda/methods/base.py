@@ -54,8 +54,6 @@ class Batch:
     target: Tensor
     whole: Tensor | None = None
     """source and target in one piece, where they were made so"""
-    target_rows: Tensor | None = None
-    """which rows the target examples are"""
 
     @property
     def both(self) -> Tensor:
@@ -140,6 +138,9 @@ class Phase:
     after_epoch: Callable[[], None] | None = None
     end: Callable[[], None] | None = None
     stateful: dict[str, Stateful] = field(default_factory=dict)
+    task: Task | None = None
+    """The data as this phase sees them, where that is not as the run has them: features that were made once, say. It
+    shares the run's memory."""
     schedules: dict[str, Schedule] = field(default_factory=dict)
     """What else changes with the progress, beside the learning rate: logged with it."""
 

@@ -19,32 +19,28 @@ Pseudo-Labeling, AAAI 2020, who assume right labels.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal, cast
+from typing import ClassVar, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from robustda.data.batches import derive_seed
-from robustda.errors import DataError, RobustDAWarning
-from robustda.methods.base import Method, Phase, Task
+from robustda.methods.base import Phase, Task
+from robustda.methods.belief import Believing
 from robustda.methods.checks import check_at_least, check_share
 from robustda.methods.prototypes import class_means, frozen_backbone, no_loss, unit_features
 from robustda.methods.registry import register
 from robustda.nets import Backbone, Classifier
 
-__all__ = ["Agreeing", "Concord", "ConcordClassifier", "votes"]
-
-_FEWEST_PIXELS = 200  # a side: in smaller images noise has been averaged away
+__all__ = ["Concord", "ConcordClassifier"]
 
 
 @dataclass(kw_only=True)
-class Agreeing(Method):
-    """What both strengths of concord do with frozen features: believe source labels, and find target labels in rounds.
+class Agreeing(Believing):
+    """A method that asks members: each learns a subspace from a part of the source, and labels the target in rounds.
 
     Parameters
     ----------
@@ -54,10 +50,7 @@ class Agreeing(Method):
     components: principal components of both domains together that are kept before anything else.
     dimensions: dimensions of the supervised subspace.
     ridge: what is added to the scatter within classes, as a number of examples of unit length.
-    clean: judge the source's labels first; without it they are all believed.
-    corrupted: tell_apart looks for corrupted pixels in photographs first and judges such examples among their own kind,
-        for they resemble each other more than their classes; ignore does not. Vectors are taken as they are.
-    sharpness: what log scores are multiplied with to become logits; it changes probabilities, not predictions.
+    sharpness: what log scores are multiplied with to become logits.
     """
 
     paper: ClassVar[str] = (
@@ -71,8 +64,6 @@ class Agreeing(Method):
     components: int = 128
     dimensions: int = 128
     ridge: float = 1.0
-    clean: bool = True
-    corrupted: Literal["tell_apart", "ignore"] = "tell_apart"
     sharpness: float = 20.0
 
     def __post_init__(self) -> None:
@@ -80,53 +71,10 @@ class Agreeing(Method):
         check_at_least(self, members=1, rounds=1, components=1, dimensions=1, ridge=1e-9, sharpness=0)
         check_share(self, "member_share")
 
-    def frozen(self, example_shape: tuple[int, ...], n_classes: int, *, pretrained: bool = True) -> ConcordClassifier:
-        """The classifier on frozen features."""
-        backbone = frozen_backbone(self, example_shape, pretrained)
-        components = min(self.components, backbone.out_features)
-        dimensions = min(self.dimensions, components)
-        return ConcordClassifier(backbone, n_classes, components, dimensions, self.members, self.sharpness)
-
-    def believed(self, source: Tensor, task: Task) -> Tensor:
-        """One row an example: 1 at the class that it is believed to be of, or zeros. Leaves `trust` in the memory."""
-        labels = task.labels.cpu()
-        given = F.one_hot(labels, task.n_classes).double()
-        if not self.clean:
-            return given
-        from robustda.noise.evidence import label_evidence
-
-        try:
-            odd = self.odd_ones(task)
-            evidence = label_evidence(source.numpy(), labels.numpy(), task.n_classes, corrupted=odd, seed=self.seed)
-        except DataError as error:
-            warnings.warn(
-                f"the labels could not be judged and are all believed: {error}", RobustDAWarning, stacklevel=2
-            )
-            return given
-        wrong = torch.from_numpy(evidence.wrong)
-        counts = torch.bincount(labels, minlength=task.n_classes).clamp(min=1)
-        task.memory |= {
-            "trust": torch.from_numpy(~evidence.issues).float(),
-            "mean_loss": -torch.log1p(-wrong.clamp(max=1 - 1e-9)).float(),
-            "threshold": torch.full((len(labels),), 0.5).neg().log1p().neg(),
-            "noise_rate": torch.zeros(task.n_classes, dtype=torch.float64).index_add_(0, labels, wrong) / counts,
-        }
-        sure = torch.from_numpy(evidence.confidence > 0.5).double()[:, None]
-        suggested = F.one_hot(torch.from_numpy(evidence.suggested), task.n_classes).double() * sure
-        lost = suggested.sum(dim=0) == 0  # a class that nobody is believed to be of keeps those who were given it
-        return torch.where(lost & (given > 0), given, suggested)
-
-    def odd_ones(self, task: Task) -> np.ndarray | None:
-        """Whose pixels are corrupted; None where that is not asked for or cannot be told."""
-        if self.corrupted == "ignore" or not task.source.images or min(task.source.array.shape[1:3]) < _FEWEST_PIXELS:
-            return None
-        from robustda.noise.corruption import image_corruption
-
-        odd = image_corruption(task.source.array).corrupted
-        labels = task.labels.cpu().numpy()
-        # A class whose every example is odd would have nobody left to be judged by.
-        told = np.array_equal(np.unique(labels[~odd]), np.unique(labels))
-        return odd if told else None
+    def members_for(self, width: int, n_classes: int) -> Members:
+        """Room for what the members find out, from features of this width."""
+        components = min(self.components, width)
+        return Members(width, n_classes, components, min(self.dimensions, components), self.members, self.sharpness)
 
     def opinions(self, source: Tensor, labels: Tensor, target: Tensor) -> dict[str, Tensor]:
         """What the network needs. Features are of unit length, labels rows of zeros and ones."""
@@ -170,7 +118,8 @@ class Concord(Agreeing):
     )
 
     def network(self, example_shape: tuple[int, ...], n_classes: int, *, pretrained: bool = True) -> ConcordClassifier:
-        return self.frozen(example_shape, n_classes, pretrained=pretrained)
+        backbone = frozen_backbone(self, example_shape, pretrained)
+        return ConcordClassifier(backbone, self.members_for(backbone.out_features, n_classes))
 
     def phases(self) -> list[Callable[[Task], Phase]]:
         return [self.agree]
@@ -181,7 +130,7 @@ class Concord(Agreeing):
 
         def settle() -> None:
             source, target = unit_features(network, task.source).cpu(), unit_features(network, task.target).cpu()
-            network.settle(self.opinions(source.double(), self.believed(source, task), target.double()))
+            network.settle(self.opinions(source.double(), self.believed(source.numpy(), task), target.double()))
 
         return Phase("agree", network, no_loss, 0, lambda progress: 0.0, end=settle)
 
@@ -189,19 +138,37 @@ class Concord(Agreeing):
 class ConcordClassifier(Classifier):
     """Features of a frozen backbone, projected by each member, and compared with its prototypes and centres."""
 
-    def __init__(
-        self, backbone: Backbone, n_classes: int, components: int, dimensions: int, members: int, sharpness: float
-    ) -> None:
+    def __init__(self, backbone: Backbone, members: Members) -> None:
         nn.Module.__init__(self)  # no bottleneck and no head to train
         self.backbone = backbone
-        self.bottleneck = nn.Sequential(Project(backbone.out_features, components, dimensions, members))
-        self.f = nn.Sequential(Agree(dimensions, n_classes, members, sharpness))
+        project, agree = members
+        self.bottleneck, self.f = nn.Sequential(project), nn.Sequential(agree)
 
     def settle(self, found: dict[str, Tensor]) -> None:
-        """Take over what the members found, by name."""
-        for module in (self.bottleneck[0], self.f[0]):
-            for name, tensor in module.state_dict().items():
-                tensor.copy_(found[name])
+        """Take over what the members found."""
+        take_over(found, self.bottleneck[0], self.f[0])
+
+
+class Members(nn.Sequential):
+    """What the members say of features: logits."""
+
+    def __init__(
+        self, width: int, n_classes: int, components: int, dimensions: int, members: int, sharpness: float
+    ) -> None:
+        super().__init__(
+            Project(width, components, dimensions, members), Agree(dimensions, n_classes, members, sharpness)
+        )
+
+    def settle(self, found: dict[str, Tensor]) -> None:
+        """Take over what the members found."""
+        take_over(found, *self)
+
+
+def take_over(found: dict[str, Tensor], *modules: nn.Module) -> None:
+    """Fill the modules with what was found, by name."""
+    for module in modules:
+        for name, tensor in module.state_dict().items():
+            tensor.copy_(found[name])
 
 
 class Project(nn.Module):
@@ -279,19 +246,6 @@ def agreement(z: Tensor, prototypes: Tensor, centres: Tensor) -> Tensor:
     """For each class the larger of two probabilities, a softmax of squared distances to prototypes and to centres."""
     opinions = [torch.softmax(2 * z @ means.mT, dim=-1) for means in (prototypes, centres)]
     return torch.maximum(*opinions)
-
-
-def votes(found: dict[str, Tensor], target: Tensor) -> tuple[Tensor, Tensor]:
-    """What most members say of each target example, and the share of them that do."""
-    xt = F.normalize((target - found["mean"]) @ found["components"])
-    members = range(len(found["basis"]))
-    counts = torch.zeros(len(xt), found["centres"].shape[1], dtype=torch.float64)
-    rows = torch.arange(len(xt))
-    for i in members:
-        z = F.normalize(xt @ found["basis"][i] - found["shift"][i])
-        counts[rows, agreement(z, found["prototypes"][i], found["centres"][i]).argmax(dim=1)] += 1 / len(members)
-    share, labels = counts.max(dim=1)
-    return labels, share
 
 
 def surest(scores: Tensor, share: float) -> Tensor:

@@ -1,0 +1,242 @@
+"""Clarity, no paper's but ours: believed labels, predictions that confuse no classes on the target, a second opinion.
+
+1. `judge`: every source label is believed, mended or left out, by examples that are like it (`belief.py`).
+2. `learn`: the features of the frozen backbone are made once, and a small network learns on them: cross-entropy on the
+   believed source, and the class confusion of its predictions on the target, which it makes small (Jin et al., Minimum
+   Class Confusion for Versatile Domain Adaptation, ECCV 2020). The learning rate ends at zero.
+3. The second opinion is that of concord's members (`concord.py`), who come to it in another way, by subspaces and
+   clusters of the same features. The two are multiplied.
+4. `further`, if asked for by `tune`: the whole network goes on from there, on augmented images, its backbone slowly and
+   with the batch statistics that it came with; the members are asked again on its features.
+
+A backbone that knows nothing yet is trained in `learn`, on the examples themselves, and there is no second opinion.
+It takes no noise rate and no choice by target labels; on frozen features about a quarter of a minute on two cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from robustda.data.batches import Inputs
+from robustda.data.domain import Domain
+from robustda.losses import class_confusion
+from robustda.methods.base import Batch, Phase, Schedule, Task, forward_all
+from robustda.methods.checks import check_at_least, check_share
+from robustda.methods.concord import Agreeing, Members
+from robustda.methods.prototypes import no_loss
+from robustda.methods.registry import register
+from robustda.nets import Backbone, Classifier, Identity, Pixels
+
+__all__ = ["Clarity", "TwoOpinions"]
+
+_HEAD = "head/"  # in the task's memory: what `learn` leaves for `further`
+_SIZE = 2 / 3  # of a feature, root mean square: as ResNet-50's are, for which the learning rate is right
+_ENOUGH = 30_000  # examples of a domain from which the members learn all there is to learn
+
+
+@register("clarity")
+@dataclass(kw_only=True)
+class Clarity(Agreeing):
+    """Believed labels for the source, little confusion of classes on the target, and concord's members beside it.
+
+    Parameters
+    ----------
+    head_steps: steps in which the new layers learn on the features of a frozen backbone.
+    head_rate: their learning rate at first.
+    confusion: weight of the class confusion on the target.
+    temperature: what logits are divided by where confusion is measured.
+    smoothing: share of every source label that is spread over all classes.
+    voices: two multiplies what the network says with what the members say; one leaves it at the network.
+    tune: train the whole network afterwards, for `steps` steps; a backbone that knows nothing yet is trained for so
+        many in any case.
+    batch_size: source examples in a step; as many target examples join them, and confusion shows in many better than in
+        few.
+    backbone_rate: the learning rate of a pretrained backbone, as a share of the others', where it is tuned.
+    batch_norm: whether the batch norm of a backbone that is tuned learns the statistics of both domains, or keeps those
+        that it came with.
+    sharpness: what log scores of the members are multiplied with to become logits; more gives them more of a say.
+    """
+
+    summary: ClassVar[str] = "believed labels, no classes confused on the target, and a second opinion on it"
+    paper: ClassVar[str] = (
+        "no paper; confusion as in Jin et al., Minimum Class Confusion for Versatile Domain Adaptation, ECCV 2020"
+    )
+
+    batch_size: int = 64
+    backbone_rate: float = 0.02
+    batch_norm: Literal["learn", "keep"] = "keep"
+    sharpness: float = 10.0
+    head_steps: int = 800
+    head_rate: float = 0.03
+    confusion: float = 1.5
+    temperature: float = 2.5
+    smoothing: float = 0.1
+    voices: Literal["two", "one"] = "two"
+    tune: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(self, head_steps=1, head_rate=0, confusion=0, temperature=1e-3)
+        check_share(self, "smoothing", below_one=True)
+
+    def network(self, example_shape: tuple[int, ...], n_classes: int, *, pretrained: bool = True) -> TwoOpinions:
+        backbone = self.make_backbone(example_shape, pretrained)
+        network = TwoOpinions(backbone, n_classes, self.width, dropout=self.dropout)
+        if network.knowing and self.voices == "two":
+            network.members = self.members_for(backbone.out_features, n_classes)
+        return network
+
+    def phases(self) -> list[Callable[[Task], Phase]]:
+        return [self.judge, self.learn, self.further] if self.tune else [self.judge, self.learn]
+
+    def judge(self, task: Task) -> Phase:
+        """Of no steps: leaves what each source example is believed to be, −1 for nothing, in the memory."""
+        network = self.network(task.source.example_shape, task.n_classes).requires_grad_(False)
+
+        def settle() -> None:
+            believed = self.believed(_unit(_features(network, task.source)), task)
+            known = believed.sum(dim=1) > 0
+            task.memory["believed"] = torch.where(known, believed.argmax(dim=1), -1).to(task.device)
+
+        return Phase("judge", network, no_loss, 0, lambda progress: 0.0, end=settle)
+
+    def learn(self, task: Task) -> Phase:
+        """Learn on frozen features, or with a backbone that knows nothing yet."""
+        network = self.network(task.source.example_shape, task.n_classes)
+        if not network.knowing:
+            return self._phase("learn", network, task, self.steps, self.learning_rate)
+        network.backbone.requires_grad_(False)
+        seen = task
+        if not isinstance(network.backbone, Identity):
+            network.to(task.device).eval()
+            made = (Domain.from_arrays(_features(network, inputs)) for inputs in (task.source, task.target))
+            source, target = (Inputs(domain, task.device) for domain in made)
+            seen = replace(task, source=source, target=target)
+            network.on_features = True
+
+        def end() -> None:
+            network.on_features = False
+            if not self.tune:
+                self._ask_members(network, seen.source.array, seen.target.array, task)
+                return
+            state = {name: tensor for name, tensor in network.state_dict().items() if _of_head(name)}
+            task.memory |= {_HEAD + name: tensor.clone() for name, tensor in state.items()}
+
+        phase = self._phase("learn", network, task, self.head_steps, self.head_rate)
+        return replace(phase, task=seen, end=end)
+
+    def further(self, task: Task) -> Phase:
+        """Go on with the whole network."""
+        network = self.network(task.source.example_shape, task.n_classes)
+        head = {name.removeprefix(_HEAD): tensor for name, tensor in task.memory.items() if name.startswith(_HEAD)}
+        network.load_state_dict(head, strict=False)
+        phase = self._phase("further", network, task, self.steps, self.learning_rate)
+
+        def end() -> None:
+            self._ask_members(network, _features(network, task.source), _features(network, task.target), task)
+
+        return replace(phase, end=end if network.knowing else None)
+
+    def _phase(self, name: str, network: TwoOpinions, task: Task, steps: int, rate: float) -> Phase:
+        believed = task.memory["believed"]
+
+        def loss(batch: Batch, progress: Tensor) -> dict[str, Tensor]:
+            logits, count = network.first(network.described(batch.both)), len(batch.rows)
+            source, target = logits[:count], logits[count:]
+            terms = {"risk": F.cross_entropy(source, believed[batch.rows], label_smoothing=self.smoothing)}
+            if self.confusion:
+                terms["confusion"] = self.confusion * class_confusion(target, self.temperature)
+            return {"loss": torch.stack(list(terms.values())).sum(), **terms}
+
+        rows = (believed >= 0).nonzero()[:, 0].cpu()
+        return Phase(name, network, loss, steps, _falling(rate), rows=rows)
+
+    def _ask_members(self, network: TwoOpinions, source: np.ndarray, target: np.ndarray, task: Task) -> None:
+        """Have the second opinion from these features."""
+        if network.members is None:
+            return
+        known = (task.memory["believed"] >= 0).nonzero()[:, 0].cpu().numpy()
+        rows, there = (_some(rows) for rows in (known, np.arange(len(target))))
+        labels = F.one_hot(task.memory["believed"].cpu()[torch.from_numpy(rows)], task.n_classes).double()
+        xs, xt = (torch.from_numpy(_unit(x)).double() for x in (source[rows], target[there]))
+        network.members.settle(self.opinions(xs, labels, xt))
+
+
+class TwoOpinions(Classifier):
+    """A classifier whose features have one length, so that one learning rate suits all backbones, and members beside.
+
+    What both say is multiplied. Members who have found nothing out yet say the same of all classes.
+    """
+
+    def __init__(self, backbone: Backbone, n_classes: int, width: int, *, dropout: float = 0.5) -> None:
+        super().__init__(backbone, n_classes, width, dropout=dropout)
+        self.members: Members | None = None
+        self.knowing = backbone.pretrained or isinstance(backbone, Identity)
+        """whether its backbone is worth being frozen"""
+        self.on_features = False
+        """whether its inputs are, for now, what the backbone made of them"""
+        if self.knowing:
+            self.bottleneck.insert(0, OneLength(backbone.out_features))
+
+    def described(self, x: Tensor) -> Tensor:
+        return x.float() if self.on_features else super().described(x)
+
+    def first(self, described: Tensor) -> Tensor:
+        """The logits of the network itself."""
+        return cast(Tensor, self.f(self.bottleneck(described)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        described = self.described(x)
+        logits = self.first(described)
+        if self.members is None:
+            return logits
+        second: Tensor = self.members(described)
+        return F.log_softmax(logits, dim=1) / 2 + second
+
+
+class OneLength(nn.Module):
+    """Every row is brought to the length that suits its width."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.length = _SIZE * width**0.5
+
+    def forward(self, x: Tensor) -> Tensor:
+        lengthened: Tensor = self.length * F.normalize(x)
+        return lengthened
+
+
+def _features(network: TwoOpinions, inputs: Inputs) -> np.ndarray:
+    """What the backbone makes of all inputs; of images, where it knows nothing yet, the pixels."""
+    if isinstance(network.backbone, Identity):
+        return inputs.array  # as they are: a million of them need no copy
+    backbone = network.described if network.knowing or not inputs.images else Pixels()
+    return forward_all(backbone, inputs).cpu().numpy()
+
+
+def _unit(features: np.ndarray) -> np.ndarray:
+    unit: np.ndarray = features / np.linalg.norm(features, axis=1, keepdims=True).clip(1e-12)
+    return unit
+
+
+def _some(rows: np.ndarray) -> np.ndarray:
+    """The rows, or so many of them, spread evenly, as are enough."""
+    if len(rows) <= _ENOUGH:
+        return rows
+    return rows[np.linspace(0, len(rows) - 1, _ENOUGH).round().astype(np.int64)]
+
+
+def _of_head(name: str) -> bool:
+    return name.startswith(("bottleneck.", "f."))
+
+
+def _falling(rate: float) -> Schedule:
+    """From the rate to zero along half a cosine: at the end the weights have settled."""
+    return lambda progress: rate * (1 + torch.cos(torch.pi * torch.as_tensor(progress))) / 2

@@ -19,6 +19,7 @@ _FRONT = {
     "prototypes": "#009E73",
     "source_only": "#000000",
     "concord": "#CC79A7",
+    "clarity": "#882255",
 }
 _BEHIND = ("#56B4E9", "#999933", "#7F7F7F")
 _MARKERS = "osD^v<>Xph*"

@@ -147,13 +147,13 @@ def judge_labels(who: str, kind: str, size: int, n_classes: int) -> Turn:
 
 
 def our_joint(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    from robustda.noise.estimate import confident_joint
+    from robustda.noise.confident import confident_joint
 
     return confident_joint(labels, probabilities)
 
 
 def our_issues(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    from robustda.noise.estimate import confident_classes
+    from robustda.noise.confident import confident_classes
 
     confident = confident_classes(labels, probabilities)
     suspects = np.flatnonzero((confident >= 0) & (confident != labels))

@@ -17,6 +17,7 @@ from robustda.noise import corrupt_vectors, transition_matrix
 from robustda.noise.confident import confident_classes, confident_joint
 from robustda.noise.estimate import estimate_rates
 from robustda.noise.evidence import label_evidence
+from robustda.noise.witnesses import largest
 
 needs_data = pytest.mark.skipif(
     not os.environ.get("ROBUSTDA_DATA"), reason="set ROBUSTDA_DATA to the folder with Office-31 and its draws"
@@ -98,6 +99,15 @@ def test_corrupted_vectors_are_not_taken_for_wrong_labels() -> None:
         assert overall(found.rates, true) < 0.05
         assert found.doubted[~hit].mean() < 0.02
         assert found.doubted[hit].mean() < 0.2
+
+
+@pytest.mark.parametrize("columns", [40, 5000, 5011])
+def test_the_largest_are_those_that_sorting_finds(columns: int) -> None:
+    values = np.random.default_rng(columns).normal(size=(50, columns)).astype(np.float32)
+    best, found = largest(values, 30)
+    order = np.argsort(-values, axis=1)[:, :30]
+    assert np.array_equal(best, order)
+    assert np.array_equal(found, np.take_along_axis(values, order, axis=1))
 
 
 @settings(deadline=None, max_examples=25)

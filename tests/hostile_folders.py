@@ -186,7 +186,7 @@ bad("export", "an archive that is none, with a digest that fits", "cannot be rea
 bad("export", "the model lost", "No such file")(exported(lambda folder: (folder / "model.safetensors").unlink()))
 bad("export", "a word for the classes", "its classes cannot be 'abc'")(exported(edited("export.json", classes="abc")))
 bad("export", "a class more", "do not agree about")(exported(edited("export.json", classes=["x", "y", "z"])))
-bad("export", "a class less than the model has", "gives (4, 2) numbers for (4, 1)")(
+bad("export", "a class less than the model has", "gives (4, 2) numbers in place of (4, 1)")(
     exported(edited("export.json", classes=["x"]), "torch-export")
 )
 bad("export", "a shape of words", "its example_shape cannot be")(exported(edited("export.json", example_shape=["a"])))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from PIL import Image
 
 from hostile import CSV, bad, images, table
@@ -70,6 +71,14 @@ bad("table", "a .gz cut short", "cannot be read", "ended before")(
 bad("table", "a .gz of packed zeros (limit lowered here)", "unpacks to more than half of the memory")(
     table(gzip.compress(b"a,b,label\n" + b"0" * 30_000_000), "source.csv.gz")
 )
+
+
+@bad("table", "a Parquet file with lists for labels", "holds lists or objects")
+def _(place: Path) -> object:
+    pd.DataFrame({"a": [1, 2], "label": [["x"], ["y"]]}).to_parquet(place / "source.parquet")
+    return place / "source.parquet"
+
+
 bad("table", "an ending that nobody knows", "cannot tell what")(table(CSV, "source.xlsx"))
 
 

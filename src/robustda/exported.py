@@ -63,7 +63,7 @@ class Exported:
         found = np.concatenate(parts) if parts else np.empty((0, len(self.classes_)), np.float32)
         if found.shape != (len(inputs), len(self.classes_)):
             needed = (len(inputs), len(self.classes_))
-            raise RunError(f"the exported model gives {found.shape} numbers for {needed}: export the run again")
+            raise RunError(f"the exported model gives {found.shape} numbers in place of {needed}: export the run again")
         return found
 
 

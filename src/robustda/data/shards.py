@@ -53,6 +53,7 @@ def read_shards(pattern: str, labels: Labels, *, label: str = "label", cache_dir
     inputs: list[Any] = []
     given: list[Any] = []
     bare: list[str] = []
+    full: set[str] = set()
     for path in paths:
         for key, files in _examples(path):
             found = _input(path, key, files, cache_dir)
@@ -60,15 +61,17 @@ def read_shards(pattern: str, labels: Labels, *, label: str = "label", cache_dir
                 bare.append(key)
                 continue
             inputs.append(found)
+            full.add(key)
             ids.append(key if len(paths) == 1 else f"{path.name}/{key}")
             given.append(None if labels == "ignore" else _label(path, key, files, label))
     if not inputs:
         raise DataError(f"{pattern}: no image and no .npy in {plural(len(bare), 'example')} (first {listed(bare, 1)})")
     if bare:
-        apart = ": the files of an example must stand together" if set(bare) & set(ids) else ""
+        apart = any(key in full for key in bare)
+        remedy = "the files of an example must stand together" if apart else "leave them out when you write the shards"
         raise DataError(
             f"{pattern}: {plural(len(bare), 'example')} of {len(ids) + len(bare):,} have no image and no .npy "
-            f"(first {listed(bare, 3)}){apart or ': leave them out when you write the shards'}"
+            f"(first {listed(bare, 3)}): {remedy}"
         )
     if len({isinstance(found, str) for found in inputs}) > 1:
         raise DataError(f"{pattern} holds both images and vectors: write them to shards of their own")

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from robustda.data.images import ImageFiles
 from robustda.data.inputs import feature_matrix
 from robustda.data.readers import Labels, Parts, check_switch
@@ -61,7 +63,7 @@ def read_table(
     path_column = path if path or features else _find(PATH_COLUMNS, frame)
     id_column = id or next((column for column in columns if column.lower() == "id" and column != label), None)
     names = frame[label] if has_label and labels != "ignore" else None
-    if names is not None and any(isinstance(value, list | dict) for value in names):
+    if names is not None and names.dtype == object and any(isinstance(v, list | dict | np.ndarray) for v in names):
         raise DataError(f"{where}: the label column '{label}' holds lists or objects: one class an example is needed")
     ids = frame[id_column].astype(object) if id_column else None
     if path_column:

@@ -220,7 +220,7 @@ def test_decisions_about_examples_without_a_label_count(pair, tmp_path):
 def test_the_folder_is_that_of_a_finished_run(pair, tmp_path):
     fit_auto(pair.source, pair.target, out=tmp_path / "run", say=quiet, **RUNTIME)
     assert read_run(tmp_path / "run").done
-    with pytest.raises(RunError, match="holds a run with other settings"):
+    with pytest.raises(RunError, match="holds a run of --method auto: choose another --out"):
         MDD(steps=5, width=8).fit(pair.source, pair.target, out=tmp_path / "run", device="cpu", tensorboard=False)
 
 

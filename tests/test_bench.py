@@ -376,6 +376,36 @@ def with_draws(root: Path, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["fig-tsne", "--seeds", "[]"], "seeds is []: give at least one"),
+        (["table1", "--seeds", "[-1]"], "seeds is [-1]: give at least one number, none below 0"),
+        (["fig-tsne", "--methods", "[foo]"], "there is no method 'foo'"),
+    ],
+)
+def test_figures_that_cannot_be_are_one_line(
+    given: list[str], message: str, with_draws: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", *given, "--out", str(tmp_path / "out"), "--data", str(with_draws)]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+
+
+def test_a_figure_whose_cells_all_fail_says_where_to_look(
+    with_draws: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object) -> None:
+        raise DataError("the disk with the data is gone")
+
+    monkeypatch.setattr("robustda.bench.cells.noisy_domain", lost)
+    command = ["bench", "fig-tsne", "--methods", "[rda]", "--out", str(tmp_path / "out"), "--data", str(with_draws)]
+    assert main([*command, "--steps", "5", "--device", "cpu"]) == 2
+    assert "all cells that ended have failed: error.txt in the folders of" in capsys.readouterr().err
+    assert len(list((tmp_path / "out" / "cells").glob("*/error.txt"))) == 1
+
+
 def test_the_target_as_networks_see_it(with_draws: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     command = ["bench", "fig-tsne", "--out", str(out), "--data", str(with_draws), "--steps", "30", "--device", "cpu"]

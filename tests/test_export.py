@@ -26,7 +26,7 @@ from robustda.cli import main
 from robustda.data.images import fit_image, read_image
 from robustda.errors import ConfigError, RunError
 from robustda.export import TOLERANCE, export_run
-from robustda.exported import Exported, is_export, load_export
+from robustda.exported import Exported, file_digest, is_export, load_export
 from robustda.methods import Method, create_method, method_class, method_names
 from robustda.nets import create_backbone
 
@@ -264,7 +264,7 @@ def test_a_damaged_export_is_refused(run_on_vectors: Path, tmp_path: Path) -> No
         load_export(tmp_path / "export")
     about = tmp_path / "export" / "export.json"
     about.write_text(about.read_text().replace('"safetensors",', '"pickle",', 1))
-    with pytest.raises(RunError, match="its format is 'pickle'"):
+    with pytest.raises(RunError, match="its format cannot be 'pickle'"):
         load_export(tmp_path / "export")
 
 
@@ -313,6 +313,13 @@ def forge(file: Path, change: Callable[[str, bytes], bytes], extra: dict[str, by
             archive.writestr(f"{top}/{name}", data)
 
 
+def note_digest(export: Path) -> None:
+    """Whoever forges the file forges its digest, too."""
+    about = json.loads((export / "export.json").read_text())
+    about["digests"]["model.pt2"] = file_digest(export / "model.pt2")
+    (export / "export.json").write_text(json.dumps(about))
+
+
 def unchanged(name: str, content: bytes) -> bytes:
     return content
 
@@ -358,13 +365,12 @@ def test_a_forged_archive_is_not_loaded(run_on_vectors: Path, tmp_path: Path) ->
         export_run(run_on_vectors, "torch-export", out)
         check_archive(out / "model.pt2")
         forge(out / "model.pt2", change, extra)
-        about = json.loads((out / "export.json").read_text())
-        about["digests"] = {}  # whoever forges the file forges its digest, too
-        (out / "export.json").write_text(json.dumps(about))
+        note_digest(out)
         with pytest.raises(RunError, match=f"holds {said}.*it is not loaded"):
             load_export(out)
     assert not mark.exists()
     (tmp_path / "0" / "model.pt2").write_bytes(b"no archive at all")
+    note_digest(tmp_path / "0")
     with pytest.raises(RunError, match=r"cannot be read as a \.pt2 archive"):
         load_export(tmp_path / "0")
 

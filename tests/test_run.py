@@ -111,6 +111,15 @@ def test_a_place_that_cannot_be_written_is_an_error(tmp_path):
             RunFolder(place, CONFIG)
 
 
+@pytest.mark.parametrize(("name", "kind"), [("study.db", "a study"), ("candidates/concord", "a run of --method auto")])
+def test_a_folder_of_another_kind_is_left_alone(tmp_path, name, kind):
+    (tmp_path / name).mkdir(parents=True)
+    with pytest.raises(RunError, match=f"holds {kind}: choose another --out"):
+        RunFolder(tmp_path, CONFIG)
+    assert not (tmp_path / "config.json").exists()
+    assert not (tmp_path / "lock").exists()
+
+
 def test_finish_marks_the_run_and_drops_the_checkpoints(folder):
     folder.save_checkpoint(dict(TENSORS), note(5))
     folder.finish()

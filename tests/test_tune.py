@@ -19,6 +19,7 @@ import torch
 import yaml
 
 from conftest import command, environment, make_pair
+from robustda.auto import fit_auto
 from robustda.cli import main
 from robustda.data.domain import Domain
 from robustda.errors import ConfigError, RobustDAWarning, RunError
@@ -260,6 +261,28 @@ def test_other_settings_are_refused_and_so_is_a_second_process(study: Any, data:
 
     with pytest.raises(RunError, match="is a study, not a run"):
         robustda.report(study.folder)
+
+
+@needs_optuna
+def test_a_study_and_a_run_do_not_share_a_folder(study: Any, data: tuple[Domain, Domain], tmp_path: Path) -> None:
+    before = (study.folder / "config.json").read_bytes()
+    with pytest.raises(RunError, match="holds a study: choose another --out"):
+        create_method("mdd", **PARAMS).fit(*data, out=study.folder, **QUICK)
+    with pytest.raises(RunError, match="holds a study: choose another --out"):
+        fit_auto(*data, out=study.folder, **QUICK)
+    assert (study.folder / "config.json").read_bytes() == before
+    create_method("mdd", **PARAMS).fit(*data, out=tmp_path / "run", **QUICK)
+    with pytest.raises(RunError, match="holds a run: choose another --out"):
+        tune("mdd", *data, {"beta": [0.05, 0.2]}, out=tmp_path / "run", params=PARAMS, **QUICK)
+    assert not (tmp_path / "run" / "study.db").exists()
+
+
+@needs_optuna
+def test_a_study_that_cannot_be_opened_is_one_line(data: tuple[Domain, Domain], tmp_path: Path) -> None:
+    (tmp_path / "study.db").write_bytes(b"hello" * 99)
+    with pytest.raises(RunError, match=r"cannot be opened .*file is not a database.*: choose another --out") as error:
+        tune("mdd", *data, {"beta": [0.05, 0.2]}, out=tmp_path, params=PARAMS, **QUICK)
+    assert "\n" not in str(error.value)
 
 
 @needs_optuna

@@ -78,7 +78,8 @@ def fit_auto(
         raise ConfigError("auto runs in one process: start it without torchrun, or choose a method")
     began, folder, settings = time.monotonic(), Path(out), dict(settings or {})
     if (folder / "config.json").exists() and not (folder / "candidates").is_dir():
-        raise RunError(f"{folder} holds a run of one method: choose another --out, or delete the folder to start anew")
+        kind = "a study" if (folder / "study.db").exists() else "a run of one method"
+        raise RunError(f"{folder} holds {kind}: choose another --out, or delete the folder to start anew")
     as_given = source  # a fit applies the decisions itself, keeps a copy of them, and trusts what was decided
     source, target = check_pair(source if decisions is None else apply_decisions(source, decisions), target)
     learn = {"source": source if decisions is None else as_given, "target": target, "decisions": decisions, **runtime}

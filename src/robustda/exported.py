@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 
 from robustda.errors import ConfigError, RunError
 from robustda.extras import needs
+from robustda.reading import read_object, reason
 
 if TYPE_CHECKING:
     from torch import nn
@@ -54,8 +54,17 @@ class Exported:
     def run(self, inputs: np.ndarray) -> np.ndarray:
         """Probabilities for inputs as the model takes them: bytes (m, size, size, 3), or float32 vectors (m, d)."""
         rows = max(1, min(1024, _BATCH_BYTES // max(1, 4 * int(np.prod(inputs.shape[1:])))))
-        parts = [self._run(np.array(inputs[at : at + rows])) for at in range(0, len(inputs), rows)]
-        return np.concatenate(parts) if parts else np.empty((0, len(self.classes_)), np.float32)
+        try:
+            parts = [self._run(np.array(inputs[at : at + rows])) for at in range(0, len(inputs), rows)]
+        except MemoryError:
+            raise
+        except Exception as error:  # onnxruntime's exceptions share no class
+            raise RunError(f"the exported model cannot be run ({reason(error)[:200]}): export the run again") from error
+        found = np.concatenate(parts) if parts else np.empty((0, len(self.classes_)), np.float32)
+        if found.shape != (len(inputs), len(self.classes_)):
+            needed = (len(inputs), len(self.classes_))
+            raise RunError(f"the exported model gives {found.shape} numbers in place of {needed}: export the run again")
+        return found
 
 
 def is_export(path: str | os.PathLike[str]) -> bool:
@@ -69,10 +78,8 @@ def load_export(path: str | os.PathLike[str], *, device: str = "auto") -> Export
     if not is_export(path):
         raise RunError(f"{path} is no export: give the --out folder of robustda export")
     try:
-        about = json.loads((path / _ABOUT).read_text(encoding="utf-8"))
+        about = _checked(read_object(path / _ABOUT))
         openers = {"onnx": _open_onnx, "torch-export": _open_archive, "safetensors": _open_safetensors}
-        if about["format"] not in openers:
-            raise ValueError(f"its format is {about['format']!r}")
         for name, digest in about["digests"].items():
             if Path(name).name != name or file_digest(path / name) != digest:
                 raise ValueError(f"{name} is not the file that was written")
@@ -80,8 +87,27 @@ def load_export(path: str | os.PathLike[str], *, device: str = "auto") -> Export
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         if isinstance(error, RunError | ConfigError):
             raise
-        reason = " ".join(str(error).split())
-        raise RunError(f"the export in {path} cannot be read ({reason}): export the run again") from error
+        raise RunError(f"the export in {path} cannot be read ({reason(error)}): export the run again") from error
+
+
+def _checked(about: dict[str, Any]) -> dict[str, Any]:
+    """The description, if it can be one: what is wrong with it would show as nonsense later on."""
+    kind, shape = str(about["format"]), about["example_shape"]
+    sound = {
+        "format": kind in FILES,
+        "digests": isinstance(about["digests"], dict) and FILES.get(kind) in about["digests"],
+        "classes": _all(about["classes"], str | int | float),
+        "example_shape": _all(shape, int) and len(shape) in (1, 3) and min(shape) > 0,
+        "image_size": isinstance(about["image_size"], int) and about["image_size"] >= 0,
+        "features": _all(about["features"], str),
+    }
+    if wrong := [name for name, good in sound.items() if not good]:
+        raise ValueError(f"its {wrong[0]} cannot be {str(about[wrong[0]])[:80]!r}")
+    return about
+
+
+def _all(values: Any, kind: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, kind) for value in values)
 
 
 def file_digest(path: Path) -> str:

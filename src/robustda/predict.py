@@ -22,7 +22,7 @@ from robustda.files import load_tensors
 from robustda.methods import create_method
 from robustda.methods.base import Method, forward_all
 from robustda.nets import Classifier
-from robustda.reading import read_object
+from robustda.reading import read_object, reason
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,8 +53,8 @@ def load(path: str | os.PathLike[str], *, device: str = "auto", backbone: torch.
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         if isinstance(error, RunError):
             raise
-        reason = " ".join(str(error).split())
-        raise RunError(f"the model in {path} cannot be read ({reason}): delete the folder and fit again") from error
+        why = reason(error)
+        raise RunError(f"the model in {path} cannot be read ({why}): delete the folder and fit again") from error
     place(method.network_, place_at)
     return method
 

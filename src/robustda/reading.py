@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MOST_JSON", "check_tensor_file", "memory_size", "read_json", "read_object"]
+__all__ = ["MOST_JSON", "check_tensor_file", "memory_size", "parsed", "read_json", "read_object", "reason"]
 
 MOST_JSON = 64 * 2**20
 _MOST_HEADER = 100 * 2**20  # what the format allows
@@ -27,7 +27,7 @@ def read_json(path: Path, most: int = MOST_JSON) -> Any:
     size = path.stat().st_size
     if size > most:
         raise ValueError(f"{path.name} has {size:,} bytes, more than the {most:,} that it may have")
-    return _parsed(path.read_bytes(), path.name)
+    return parsed(path.read_bytes(), path.name)
 
 
 def read_object(path: Path, most: int = MOST_JSON) -> dict[str, Any]:
@@ -36,6 +36,24 @@ def read_object(path: Path, most: int = MOST_JSON) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{path.name} holds no JSON object")
     return content
+
+
+def parsed(content: bytes, name: str) -> Any:
+    """What JSON says; a ValueError tells what is wrong with it."""
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError(f"{name} nests too deep") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name} is no text ({error.reason})") from error
+    except ValueError as error:
+        raise ValueError(f"{name} is no JSON ({error})") from error
+
+
+def reason(error: BaseException) -> str:
+    """What an error says, in one line; of a KeyError that is nothing but a name."""
+    text = " ".join(str(error).split())
+    return f"{text} is missing" if isinstance(error, KeyError) else text
 
 
 def check_tensor_file(path: Path) -> None:
@@ -47,7 +65,7 @@ def check_tensor_file(path: Path) -> None:
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or not 2 <= length <= min(_MOST_HEADER, size - 8):
             raise ValueError(f"the header of {path.name} is said to have {length:,} bytes, which cannot be")
-        header = _parsed(file.read(length), f"the header of {path.name}")
+        header = parsed(file.read(length), f"the header of {path.name}")
     if not isinstance(header, dict):
         raise ValueError(f"the header of {path.name} is no JSON object")
     end = 0
@@ -68,17 +86,6 @@ def _end_of(about: Any, name: str, path: Path) -> int:
     if not sound or (end - start) * 8 != bits * math.prod(shape):
         raise ValueError(f"the header of {path.name} contradicts itself about {name[:80]!r}")
     return int(end)
-
-
-def _parsed(content: bytes, name: str) -> Any:
-    try:
-        return json.loads(content)
-    except RecursionError:
-        raise ValueError(f"{name} nests too deep") from None
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{name} is no text ({error.reason})") from error
-    except ValueError as error:
-        raise ValueError(f"{name} is no JSON ({error})") from error
 
 
 def memory_size() -> int:

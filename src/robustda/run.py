@@ -24,7 +24,7 @@ import sys
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -47,8 +47,14 @@ Checkpoint = tuple[dict[str, Tensor], dict[str, Any]]
 class RunFolder:
     """A folder that belongs to one run. Opening it takes a lock; a second process is refused."""
 
+    others: ClassVar[dict[str, str]] = {"study.db": "a study", "candidates/concord": "a run of --method auto"}
+    """What is of another kind, by a file that it has."""
+
     def __init__(self, path: str | os.PathLike[str], config: Mapping[str, Any]) -> None:
         self.path = Path(path)
+        for name, kind in self.others.items():
+            if (self.path / name).exists():
+                raise RunError(f"{self.path} holds {kind}: choose another --out, or delete the folder to start anew")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = Lock(self.path / "lock")

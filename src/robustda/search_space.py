@@ -137,7 +137,10 @@ def _choice(name: str, values: list[Any]) -> Choice:
 def _value(value: Any, kind: Any) -> Any:
     if not isinstance(value, str):
         return value
-    read = yaml.safe_load(value)
+    try:
+        read = yaml.safe_load(value)
+    except yaml.YAMLError:
+        read = value  # text like any other; whether the option takes it is looked at next
     if kind is str or not isinstance(read, bool | int | float):
         return value.strip()
     return float(read) if kind is float and not isinstance(read, bool) else read

@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -84,11 +84,11 @@ def tune(
     """
     if trials < 1:
         raise ConfigError(f"trials is {trials}: give a number of at least 1")
-    optuna = _optuna()
     space, fixed = read_space(method, search), dict(params or {})
     if both := [name for name in space if name in fixed]:
         raise ConfigError(f"{both[0]} is given and searched: do one of both")
     create_method(method, **fixed)
+    optuna = _optuna()
     if criterion == "dev":  # the only one that is not computed unless it is asked for
         runtime["select"] = "dev"
     settings = {
@@ -137,6 +137,8 @@ def score_of(method: Method, target: Domain, criterion: str) -> float:
 class _StudyFolder(RunFolder):
     """A run folder's lock and its check of the settings, for a study."""
 
+    others: ClassVar = {"model.json": "a run", "checkpoints": "a run", "candidates/concord": "a run of --method auto"}
+
     @property
     def done(self) -> bool:
         return (self.path / "study.db").exists()
@@ -158,12 +160,18 @@ class _Work:
     show: bool
 
     def __post_init__(self) -> None:
-        self.study = self.optuna.create_study(
-            storage=f"sqlite:///{(self.path / 'study.db').resolve()}",
-            study_name="robustda",
-            direction="maximize",
-            load_if_exists=True,
-        )
+        try:
+            self.study = self.optuna.create_study(
+                storage=f"sqlite:///{(self.path / 'study.db').resolve()}",
+                study_name="robustda",
+                direction="maximize",
+                load_if_exists=True,
+            )
+        except Exception as error:  # Optuna's, SQLAlchemy's and SQLite's share no class
+            why = str(error).partition("\n")[0]
+            raise RunError(
+                f"the study in {self.path} cannot be opened ({why}): choose another --out, or delete its study.db"
+            ) from error
         every = combinations(self.space)
         self.grid = every if every is not None and len(every) <= self.trials else None
 

@@ -32,12 +32,12 @@ def pack_office31(
         raise ConfigError(f"size is {size} and quality {quality}: give at least 1, and 1 to 100")
     if out.exists():
         raise ConfigError(f"{out} is there already: name a new folder")
+    draws = [_noise(noise) for noise in noises]
     domains = {entry.name: office31_images(root, entry.name) for entry in OFFICE_31.domains}
     jobs: list[tuple[Domain, int, Path]] = []
     for name, domain in domains.items():
         jobs += [(domain, row, out / "office31" / name / str(domain.ids[row])) for row in range(len(domain))]
-        for noise in noises:
-            kind, rate = _noise(noise)
+        for kind, rate in draws:
             record = office31_draw(root, name, kind, rate)
             noisy = record.apply(domain)
             assert isinstance(noisy.x, ImageFiles)
@@ -51,8 +51,11 @@ def pack_office31(
         assert isinstance(domain.x, ImageFiles)
         pixels, edit = read_image(domain.x.paths[row]), domain.x.edits.get(row)
         pixels = pixels if edit is None else edit(pixels)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(fit_image(pixels, size)).save(path, format="JPEG", quality=quality)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(fit_image(pixels, size)).save(path, format="JPEG", quality=quality)
+        except OSError as error:
+            raise ConfigError(f"cannot write {path} ({error.strerror or error}): choose another --out") from error
 
     for _ in in_order(write, jobs, describe="Packing images" if progress else None):
         pass

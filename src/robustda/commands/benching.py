@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from robustda.commands.parsing import (
-    add_switch,
-    make_parser,
-)
+from robustda.commands.parsing import add_switch, make_parser
 from robustda.errors import ConfigError
+
+if TYPE_CHECKING:
+    from robustda.bench.grid import Outcome
 
 __all__ = ["bench"]
 
@@ -53,6 +53,8 @@ def bench(arguments: list[str]) -> int:
     add_switch(parser, "print_only", False, "run nothing: print the table from the results file that is in --out")
     chosen = parser.parse_args(arguments)
     out = Path(chosen.out)
+    if not chosen.seeds or min(chosen.seeds) < 0:
+        raise ConfigError(f"seeds is {chosen.seeds}: give at least one number, none below 0, such as [0]")
     if chosen.name == "criteria":
         return _bench_criteria(out)
     if chosen.name == "fig-discrepancy":
@@ -98,7 +100,7 @@ def _bench_losses(chosen: Any, out: Path) -> int:
     outcome = run_grid(cells, out, root, **how)
     table = collect_losses(cells, out, root)
     if table.empty:
-        raise ConfigError("no cell is done yet: give it more time")
+        raise ConfigError(_nothing(outcome, out))
     folder = out / "figures" / chosen.protocol
     folder.mkdir(parents=True, exist_ok=True)
     for suffix in (".png", ".svg"):
@@ -119,7 +121,10 @@ def _bench_tsne(chosen: Any, out: Path) -> int:
     from robustda.bench.data import data_root
     from robustda.bench.grid import run_grid
     from robustda.bench.tsne import draw_tsne, forget_without_features, tsne_cells
+    from robustda.methods import method_class
 
+    for name in chosen.methods:
+        method_class(name)  # which says if there is no such method
     cells = tsne_cells(chosen.protocol, chosen.seeds[0], chosen.steps, chosen.methods)
     forget_without_features(cells, out)
     how = {name: chosen[name] for name in ("engine", "jobs", "device", "limit_minutes")}
@@ -128,11 +133,17 @@ def _bench_tsne(chosen: Any, out: Path) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     found = draw_tsne(cells, out, [folder / "fig-tsne.png", folder / "fig-tsne.svg"])
     if not found:
-        raise ConfigError("no cell is done yet: give it more time")
+        raise ConfigError(_nothing(outcome, out))
     for name, (accuracy, apart) in found.items():
         print(f"{name:<12} {accuracy:.1%} right, {apart:.1%} of 5 nearest neighbours of the same class")
     print(f"{outcome.done} of {len(cells)} cells done; the figure is {folder / 'fig-tsne.png'}")
     return 1 if outcome.failed else 0
+
+
+def _nothing(outcome: Outcome, out: Path) -> str:
+    if outcome.failed:
+        return f"all cells that ended have failed: error.txt in the folders of {out / 'cells'} says why"
+    return "no cell is done yet: give it more time"
 
 
 def _bench_discrepancy(chosen: Any, out: Path) -> int:

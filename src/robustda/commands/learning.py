@@ -67,7 +67,7 @@ def _fit_auto(arguments: list[str]) -> int:
     from robustda.methods.options import options
 
     out = "run folder; what was stopped in it goes on"
-    parser = make_pair_parser("fit", _fit_auto.__doc__, "auto", "auto", out)
+    parser = make_pair_parser("fit --method auto", _fit_auto.__doc__, "auto", "auto", out)
     parser.add_argument("--minutes", type=float, default=0.0, help="time for more than the fast method")
     parser.add_argument("--seed", type=int, default=0, help="all randomness is a function of it")
     add_backbone(parser)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import zipfile
@@ -9,7 +10,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any, Literal, NamedTuple
+from typing import IO, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from robustda.data.wording import listed, nearest, plural
 from robustda.errors import ConfigError, DataError
 from robustda.reading import memory_size
 
-__all__ = ["UNREADABLE", "Labels", "Parts", "check_switch", "read_folder", "read_npz"]
+__all__ = ["UNREADABLE", "Labels", "Parts", "check_switch", "read_array", "read_folder", "read_npz"]
 
 Labels = Literal["auto", "required", "ignore"]
 
@@ -115,12 +116,7 @@ def _check_npz_size(file: Any, name: str, path: Path) -> None:
     if member not in archive.namelist():
         return
     with archive.open(member) as content:
-        version = np.lib.format.read_magic(content)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(content)
-        if dtype.hasobject:
-            return  # which is refused in its own words
-        claimed, there = math.prod(shape) * dtype.itemsize, archive.getinfo(member).file_size
+        claimed, there = _claimed(content), archive.getinfo(member).file_size
     if claimed > there:
         raise DataError(
             f"the array '{name}' in {path} is cut short or lies about its size: save it again with np.savez"
@@ -130,6 +126,21 @@ def _check_npz_size(file: Any, name: str, path: Path) -> None:
             f"the array '{name}' in {path} has {claimed:,} bytes, more than the memory of this machine: save x with "
             "np.save as an .npy file, which stays on the disk"
         )
+
+
+def read_array(content: bytes) -> np.ndarray:
+    """The array in the bytes of an .npy file; one that says it is larger than they are is a ValueError."""
+    if _claimed(io.BytesIO(content)) > len(content):
+        raise ValueError("it is cut short, or lies about its size")
+    return np.asarray(np.load(io.BytesIO(content), allow_pickle=False))
+
+
+def _claimed(content: IO[bytes]) -> int:
+    """The bytes that an array has by its header; none if it is of Python objects, which NumPy refuses to read."""
+    version = np.lib.format.read_magic(content)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(content)
+    return 0 if dtype.hasobject else math.prod(shape) * dtype.itemsize
 
 
 def _images_below(top: Path, endings: frozenset[str]) -> Iterator[tuple[str, ...]]:

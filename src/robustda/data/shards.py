@@ -7,8 +7,6 @@ path on this machine. Members that pretend to be one are refused all the same, a
 from __future__ import annotations
 
 import glob
-import io
-import json
 import re
 import tarfile
 from collections.abc import Iterator
@@ -18,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from robustda.data.images import ImageFiles, image_extensions
-from robustda.data.readers import Labels, Parts, check_switch
+from robustda.data.readers import UNREADABLE, Labels, Parts, check_switch, read_array
 from robustda.data.spool import keep_file
 from robustda.data.wording import listed, plural
 from robustda.errors import DataError
+from robustda.reading import parsed
 
 __all__ = ["SHARD_ENDINGS", "expand", "read_shards"]
 
@@ -54,6 +53,7 @@ def read_shards(pattern: str, labels: Labels, *, label: str = "label", cache_dir
     inputs: list[Any] = []
     given: list[Any] = []
     bare: list[str] = []
+    full: set[str] = set()
     for path in paths:
         for key, files in _examples(path):
             found = _input(path, key, files, cache_dir)
@@ -61,14 +61,17 @@ def read_shards(pattern: str, labels: Labels, *, label: str = "label", cache_dir
                 bare.append(key)
                 continue
             inputs.append(found)
+            full.add(key)
             ids.append(key if len(paths) == 1 else f"{path.name}/{key}")
             given.append(None if labels == "ignore" else _label(path, key, files, label))
     if not inputs:
         raise DataError(f"{pattern}: no image and no .npy in {plural(len(bare), 'example')} (first {listed(bare, 1)})")
     if bare:
+        apart = any(key in full for key in bare)
+        remedy = "the files of an example must stand together" if apart else "leave them out when you write the shards"
         raise DataError(
             f"{pattern}: {plural(len(bare), 'example')} of {len(ids) + len(bare):,} have no image and no .npy "
-            f"(first {listed(bare, 3)}): leave them out when you write the shards"
+            f"(first {listed(bare, 3)}): {remedy}"
         )
     if len({isinstance(found, str) for found in inputs}) > 1:
         raise DataError(f"{pattern} holds both images and vectors: write them to shards of their own")
@@ -128,9 +131,8 @@ def _input(path: Path, key: str, files: dict[str, bytes], cache_dir: str | None)
     if "npy" not in files:
         return None
     try:
-        vector = np.load(io.BytesIO(files["npy"]), allow_pickle=False)
-        return np.asarray(vector, dtype=np.float32).reshape(-1)
-    except (ValueError, TypeError, EOFError, OSError) as error:
+        return np.asarray(read_array(files["npy"]), dtype=np.float32).reshape(-1)
+    except UNREADABLE as error:
         raise DataError(f"the shard {path}: {key}.npy is no array of numbers ({error})") from error
 
 
@@ -142,7 +144,7 @@ def _label(path: Path, key: str, files: dict[str, bytes], label: str) -> Any:
                 whole = re.fullmatch(r"-?(0|[1-9]\d{0,14})", text)
                 return None if text in ("", "-1") else int(text) if whole else text
         if "json" in files:
-            content = json.loads(files["json"])
+            content = parsed(files["json"], f"{key}.json")
             names = (label, *_LABELS, "y") if isinstance(content, dict) else ()
             value = next((content[name] for name in names if name in content), None)
             if isinstance(value, list | dict):

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from robustda.data.images import ImageFiles
 from robustda.data.inputs import feature_matrix
 from robustda.data.readers import Labels, Parts, check_switch
@@ -26,6 +28,7 @@ __all__ = ["TABLE_ENDINGS", "listed_paths", "read_table"]
 _JSON_ENDINGS = (".jsonl", ".jsonl.gz", ".ndjson")
 TABLE_ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq", *_JSON_ENDINGS)
 MOST_COLUMNS, MOST_HEADER = 100_000, 1 << 24
+_MOST_DIGITS = 300  # what a float can hold
 PATH_COLUMNS = ("path", "file", "filename", "image", "filepath", "file_path", "file_name", "image_path")
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-NaN", "-nan", "NULL", "null", "None", "<NA>")
 
@@ -60,6 +63,8 @@ def read_table(
     path_column = path if path or features else _find(PATH_COLUMNS, frame)
     id_column = id or next((column for column in columns if column.lower() == "id" and column != label), None)
     names = frame[label] if has_label and labels != "ignore" else None
+    if names is not None and names.dtype == object and any(isinstance(v, list | dict | np.ndarray) for v in names):
+        raise DataError(f"{where}: the label column '{label}' holds lists or objects: one class an example is needed")
     ids = frame[id_column].astype(object) if id_column else None
     if path_column:
         paths = _paths(frame[path_column], where)
@@ -117,12 +122,18 @@ def _read_json_lines(path: Path) -> pd.DataFrame:
     opened = gzip.open if path.name.lower().endswith(".gz") else open
     with opened(path, "rt", encoding="utf-8") as file:
         try:
-            rows = [json.loads(line) for line in file if line.strip()]
+            rows = [json.loads(line, parse_int=_whole_number) for line in file if line.strip()]
         except RecursionError as error:
             raise ValueError("a line holds brackets within brackets without end") from error
     if not all(isinstance(row, dict) for row in rows):
         raise ValueError("not every line is an object")
     return pd.DataFrame(rows)
+
+
+def _whole_number(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise ValueError(f"a line holds a number of {len(text):,} digits")
+    return int(text)
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:

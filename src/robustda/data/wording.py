@@ -21,7 +21,7 @@ def nearest(name: str, options: Sequence[str]) -> str:
     by_lower = {option.lower(): option for option in options}
     close = [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5)]
     guess = f"did you mean {listed(close)}? " if close else ""
-    return f"{guess}(there are: {listed(options, 12)})"
+    return f"{guess}(there are: {listed(options, 12)})" if options else "there are none"
 
 
 def plural(count: int, noun: str) -> str:

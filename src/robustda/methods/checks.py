@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["check_at_least", "check_share", "check_types"]
 
+_MOST = 2**53  # beyond it neither JSON nor a counter on a device holds a whole number
+
 
 def check_types(method: Method) -> None:
     """Refuse words that are no choice, and what is no number where one is needed."""
@@ -28,6 +30,8 @@ def check_types(method: Method) -> None:
             raise ConfigError(f"{name} is {value!r}: choose one of {', '.join(get_args(hint))}")
         if hint is int and not isinstance(value, int):
             raise ConfigError(f"{name} is {value!r}: give a whole number")
+        if isinstance(value, int) and abs(value) >= _MOST:
+            raise ConfigError(f"{name} is {value}: give a smaller number, below {_MOST:,}")
         if hint is float and not isinstance(value, int | float):
             raise ConfigError(f"{name} is {value!r}: give a number")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import numpy as np
 
 from robustda.data.labels import label_key
 from robustda.errors import RunError
+from robustda.reading import read_object, reason
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,20 +108,22 @@ def read_run(path: str | os.PathLike[str], name: str = "") -> RunRecord:
     if not (path / "config.json").is_file():
         raise RunError(f"{path} is no run folder: give the --out folder of a fit")
     try:
-        return RunRecord(
+        found = RunRecord(
             path=path,
             name=name or path.resolve().name,
-            config=_checked(json.loads((path / "config.json").read_text())),
-            summary=_json(path / "summary.json"),
+            config=_checked(read_object(path / "config.json")),
+            summary=_summary(path / "summary.json"),
             environment=_json(path / "environment.json"),
             metrics=_metrics(path / "metrics.csv"),
             trust=_table(path / "trust.csv", ["given_label", "mean_loss", "threshold", "weight"]),
             predictions=_table(path / "predictions.csv", ["id", "prediction", "probability"]),
             done=(path / "done").exists(),
         )
+        _check_names(found)
+        return found
     except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = " ".join(str(error).split())
-        raise RunError(f"the run in {path} cannot be read ({reason}): delete the folder and fit again") from error
+        why = reason(error)
+        raise RunError(f"the run in {path} cannot be read ({why}): delete the folder and fit again") from error
 
 
 def read_runs(paths: Sequence[str | os.PathLike[str]]) -> list[RunRecord]:
@@ -138,16 +140,33 @@ def read_runs(paths: Sequence[str | os.PathLike[str]]) -> list[RunRecord]:
 
 
 def _checked(config: dict[str, Any]) -> dict[str, Any]:
-    for key in ("source", "target", "classes", "source_examples", "target_examples"):
-        config["data"][key]
+    kinds = {"source": str, "target": str, "classes": list, "source_examples": int, "target_examples": int}
+    for key, kind in kinds.items():
+        if not isinstance(config["data"][key], kind):
+            raise ValueError(f"config.json has {str(config['data'][key])[:80]!r} for {key}")
     return {"method": config["method"], "params": dict(config["params"]), **config}
 
 
 def _json(path: Path) -> dict[str, Any]:
-    content = json.loads(path.read_text()) if path.is_file() else {}
-    if not isinstance(content, dict):
-        raise ValueError(f"{path.name} holds no settings")
-    return content
+    return read_object(path) if path.is_file() else {}
+
+
+def _summary(path: Path) -> dict[str, Any]:
+    """The outcome, if what should be numbers are numbers."""
+    found = _json(path)
+    numbers = [found.get(name) for name in ("target_accuracy", "noise_rate", "kept_share", "seconds")]
+    rates = found.get("class_noise_rates") or []
+    for value in [*numbers, *(rates if isinstance(rates, list) else [rates])]:
+        if not isinstance(value, int | float | None):
+            raise ValueError(f"{path.name} has {str(value)[:80]!r} for a number")
+    return found
+
+
+def _check_names(run: RunRecord) -> None:
+    """Refuse tables that speak of other classes than the run's."""
+    for name, table, column in (("trust", run.trust, "given_label"), ("predictions", run.predictions, "prediction")):
+        if table is not None and (run.coded(table[column]) < 0).any():
+            raise ValueError(f"{name}.csv has a {column} that is no class of the run")
 
 
 def _metrics(path: Path) -> pd.DataFrame:
@@ -156,9 +175,11 @@ def _metrics(path: Path) -> pd.DataFrame:
     columns = ["phase", "step", "metric", "value"]
     if not path.is_file():
         return pd.DataFrame({name: pd.Series(dtype=object) for name in columns}).astype({"step": int, "value": float})
-    table = pd.read_csv(path, dtype={"phase": str, "metric": str, "value": float}, on_bad_lines="skip")[columns]
+    table = pd.read_csv(path, dtype={"phase": str, "metric": str, "value": float}, on_bad_lines="skip")
+    if missing := [name for name in columns if name not in table]:
+        raise ValueError(f"{path.name} has no column {missing[0]}")
     # A run in progress may be in the middle of a line.
-    return table.dropna().astype({"step": int})
+    return table[columns].dropna().astype({"step": int})
 
 
 def _table(path: Path, needed: Sequence[str]) -> pd.DataFrame | None:

@@ -29,7 +29,7 @@ from conftest import make_folders
 from robustda.cli import _COMMANDS, main
 from robustda.commands.parsing import parser_of
 from robustda.data.domain import Domain
-from robustda.methods import base
+from robustda.methods import registry
 from robustda.methods.options import options
 
 ROOT = Path(__file__).parents[1]
@@ -90,7 +90,9 @@ def test_page(page: str, reader: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
         pytest.importorskip(module, reason=f"{module} is not installed; {page} is about it")
     if page not in IN_FULL:
         monkeypatch.setattr(robustda.train, "fit", brief(robustda.train.fit))
-    monkeypatch.setattr(base, "_REGISTRY", dict(base._REGISTRY))  # other tests are not to meet what a page registers
+    monkeypatch.setattr(
+        registry, "_REGISTRY", dict(registry._REGISTRY)
+    )  # other tests are not to meet what a page registers
     module = types.ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)
     vars(module).update(given(reader))
@@ -213,12 +215,12 @@ OUTCOMES = {"docs/export.md": after_exporting, "docs/tutorial.md": after_tutoria
 
 
 def test_adding_a_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The walk-through's method: under forty lines, found by name, trains, and is loaded again."""
+    """The walk-through's method: forty lines at most, found by name, trains, and is loaded again."""
     (code,) = re.findall(r"```python\n(.*?)```", (DOCS / "adding-a-method.md").read_text(encoding="utf-8"), re.DOTALL)
-    assert len(code.splitlines()) < 40
+    assert len(code.splitlines()) <= 40
     path = tmp_path / "coral.py"
     path.write_text(code, encoding="utf-8")
-    monkeypatch.setattr(base, "_REGISTRY", dict(base._REGISTRY))  # other tests are not to meet it
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))  # other tests are not to meet it
     spec = importlib.util.spec_from_file_location("coral", path)
     assert spec is not None
     assert spec.loader is not None
@@ -226,14 +228,14 @@ def test_adding_a_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "coral", module)
     spec.loader.exec_module(module)
 
-    assert "coral" in base.method_names()
-    assert all(option.help for option in options(base.method_class("coral")))
+    assert "coral" in registry.method_names()
+    assert all(option.help for option in options(registry.method_class("coral")))
     rng = np.random.default_rng(0)
     labels = np.array(["left", "right"])[np.arange(120) % 2]
     x = (2 * rng.normal(size=(2, 12)))[np.arange(120) % 2] + rng.normal(size=(120, 12))
     source = Domain.from_arrays(x.astype(np.float32), labels)
     target = Domain.from_arrays((1.3 * x + 0.5).astype(np.float32), labels)
-    method = base.create_method("coral", width=16, steps=80, learning_rate=0.02, coral_weight=0.5)
+    method = registry.create_method("coral", width=16, steps=80, learning_rate=0.02, coral_weight=0.5)
     method.fit(source, target, out=tmp_path / "run", device="cpu", progress=False, tensorboard=False)
     assert method.summary_["target_accuracy"] > 0.9
     assert "coral" in set(method.history_.metric)

@@ -28,7 +28,7 @@ import robustda
 from robustda import RDA, DANNClassifier, Domain, RDAClassifier
 from robustda.errors import ConfigError, DataError, RobustDAWarning
 from robustda.estimators import DomainAdaptationClassifier, estimator_class
-from robustda.methods import SourceOnly, base, method_names
+from robustda.methods import SourceOnly, method_names, registry
 
 # Settings that make a method small, for those that have them.
 SMALL = {
@@ -103,7 +103,7 @@ def test_predicts_what_the_method_predicts(name: str, data: Data) -> None:
     """The estimator puts the network together itself, to compute in float64: it must be the method's network."""
     model = small(name).fit(data.X, data.y, data.Xt)
     params = {key: value for key, value in model.get_params().items() if key in model.method_params}
-    method = base.create_method(name, **{key: value for key, value in params.items() if value is not None})
+    method = registry.create_method(name, **{key: value for key, value in params.items() if value is not None})
     source = Domain.from_arrays(data.X.astype(np.float32), data.y)
     method.fit(source, Domain.from_arrays(data.Xt.astype(np.float32)), device="cpu", progress=False)
     x = data.Xt.astype(np.float32)
@@ -143,8 +143,8 @@ def test_every_estimator_is_public() -> None:
 
 
 def test_a_new_method_has_an_estimator(monkeypatch: pytest.MonkeyPatch, data: Data) -> None:
-    monkeypatch.setattr(base, "_REGISTRY", dict(base._REGISTRY))
-    base.register("brand_new")(type("BrandNew", (SourceOnly,), {}))
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+    registry.register("brand_new")(type("BrandNew", (SourceOnly,), {}))
     assert robustda.BrandNewClassifier(steps=30, width=8).fit(data.X, data.y).predict(data.X).shape == (120,)
 
 

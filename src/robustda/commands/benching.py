@@ -39,7 +39,7 @@ def bench(arguments: list[str]) -> int:
     parser.add_argument("--noises", type=list[str], default=[], help="label, feature, mixed (empty: all)")
     parser.add_argument("--seeds", type=list[int], default=[0, 1, 2], help="seeds of the methods")
     parser.add_argument(
-        "--draws", type=list[str], default=[], help="authors (where known), or seeds of simulated noise"
+        "--draws", type=list[str | int], default=[], help="authors (where known), or seeds of simulated noise"
     )
     parser.add_argument("--steps", type=int, default=0, help="training steps (0: 2,000 on features, 3,000 on images)")
     parser.add_argument(
@@ -64,7 +64,8 @@ def bench(arguments: list[str]) -> int:
     if chosen.name == "fig-losses":
         return _bench_losses(chosen, out)
     named = experiment(chosen.name)
-    how = {name: chosen[name] for name in ("protocol", "tasks", "noises", "seeds", "draws", "steps")}
+    how = {name: chosen[name] for name in ("protocol", "tasks", "noises", "seeds", "steps")}
+    how["draws"] = [str(draw) for draw in chosen["draws"]]
     placed = cells_of(named, rows=chosen.methods, **how)
     if not placed:
         raise ConfigError(f"{chosen.name} has no such cells: name tasks and noises that it has")

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from robustda import evaluation, outcome, train
+from robustda import evaluation, loop, outcome
 from robustda.errors import RunStopped
 from test_every_method import QUIET, blobs, small
 
@@ -45,13 +45,13 @@ def test_a_request_to_stop_that_comes_at_the_very_end_is_passed_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run is done all the same, but whoever called must not go on with the next one."""
-    plain = train.conclude
+    plain = loop.conclude
 
     def conclude(*given: Any) -> None:
         signal.raise_signal(signal.SIGTERM)
         plain(*given)
 
-    monkeypatch.setattr(train, "conclude", conclude)
+    monkeypatch.setattr(loop, "conclude", conclude)
     source, target = blobs(n=100, target=60)
     with pytest.raises(RunStopped) as stopped:
         small("mdd").fit(source, target, out=tmp_path, **QUIET)

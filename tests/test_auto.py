@@ -30,19 +30,19 @@ def quiet(_: str) -> None:
 def test_without_time_the_fast_method_is_all_there_is(pair, tmp_path):
     said: list[str] = []
     model, tried = fit_auto(pair.source, pair.target, out=tmp_path / "run", say=said.append, **RUNTIME)
-    assert [one.method for one in tried] == ["concord"]
-    assert model.name == "concord"
-    assert said[-1].startswith("concord: about ")
+    assert [one.method for one in tried] == ["clarity"]
+    assert model.name == "clarity"
+    assert said[-1].startswith("clarity: about ")
     again = load(tmp_path / "run", device="cpu")
     np.testing.assert_array_equal(again.predict(pair.target), model.predict(pair.target))
     note = json.loads((tmp_path / "run" / "auto.json").read_text())
-    assert note["chosen"] == "concord"
+    assert note["chosen"] == "clarity"
     assert 0 <= note["candidates"][0]["expected"]["low"] <= note["candidates"][0]["expected"]["high"] <= 1
 
 
 def test_with_time_rda_is_tried_and_the_more_promising_one_wins(pair, tmp_path):
     model, tried = fit_auto(pair.source, pair.target, out=tmp_path / "run", minutes=10, say=quiet, **RUNTIME)
-    assert {one.method for one in tried} == {"concord", "rda"}
+    assert {one.method for one in tried} == {"clarity", "rda"}
     assert tried[0].expected.value >= tried[1].expected.value
     assert model.name == tried[0].method
     assert (tmp_path / "run" / "predictions.csv").read_bytes() == (
@@ -60,7 +60,7 @@ def test_too_little_time_for_rda_is_said(pair, tmp_path, monkeypatch):
     monkeypatch.setattr("robustda.auto._FEWEST_STEPS", 10**9)  # no machine is so fast
     said: list[str] = []
     _, tried = fit_auto(pair.source, pair.target, out=tmp_path, minutes=10, say=said.append, **RUNTIME)
-    assert [one.method for one in tried] == ["concord"]
+    assert [one.method for one in tried] == ["clarity"]
     assert any("RDA would take about" in line and "--minutes" in line for line in said)
 
 
@@ -76,9 +76,9 @@ def test_labels_of_the_target_have_no_part_in_the_choice(tmp_path):
 
 
 def test_the_reason_in_words():
-    clear = [Candidate("rda", Expected(0.9, 0.86, 0.94), 9, 9), Candidate("concord", Expected(0.7, 0.6, 0.8), 1, 0)]
-    assert _why(clear) == "rda: about 90% of the target should be right (86% to 94%), against 70% with concord"
-    close = [clear[0], Candidate("concord", Expected(0.89, 0.85, 0.93), 1, 0)]
+    clear = [Candidate("rda", Expected(0.9, 0.86, 0.94), 9, 9), Candidate("clarity", Expected(0.7, 0.6, 0.8), 1, 0)]
+    assert _why(clear) == "rda: about 90% of the target should be right (86% to 94%), against 70% with clarity"
+    close = [clear[0], Candidate("clarity", Expected(0.89, 0.85, 0.93), 1, 0)]
     assert _why(close).endswith("too close to be sure")
 
 
@@ -90,7 +90,7 @@ def test_the_command(pair, tmp_path, capsys):
     command += [str(tmp_path / "target.npz"), "--out", str(tmp_path / "run"), "--device", "cpu"]
     assert main(command) == 0
     out = capsys.readouterr().out
-    assert "concord: about" in out
+    assert "clarity: about" in out
     assert "target accuracy" in out
     assert main(["predict", str(tmp_path / "run"), str(tmp_path / "target.npz"), "--out", str(tmp_path / "p.csv")]) == 0
     assert main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "page")]) == 0
@@ -145,14 +145,14 @@ def test_measuring_the_time_of_a_step_leaves_no_trace(pair, tmp_path, monkeypatc
     monkeypatch.setattr(Notebook, "told", [])
     how = {**RUNTIME, "track": "notebook", "stages": tmp_path / "stages", "select": "im"}
     fit_auto(pair.source, pair.target, out=tmp_path / "run", minutes=10, say=quiet, **how)
-    assert Notebook.told == ["concord", "rda"]
+    assert Notebook.told == ["clarity", "rda"]
     assert len(list((tmp_path / "stages").glob("*.json"))) == 1  # RDA's own curriculum
     # Nor where the time is too short for more than measuring it.
     monkeypatch.setattr("robustda.auto._FEWEST_STEPS", 10**9)
     Notebook.told.clear()
     how |= {"stages": tmp_path / "none"}
     fit_auto(pair.source, pair.target, out=tmp_path / "short", minutes=10, say=quiet, **how)
-    assert Notebook.told == ["concord"]
+    assert Notebook.told == ["clarity"]
     assert not (tmp_path / "none").exists()
 
 
@@ -165,7 +165,7 @@ def test_mlflow_hears_of_the_candidates_alone(pair, tmp_path, monkeypatch):
     client = mlflow.MlflowClient(tracking_uri=f"file://{tmp_path / 'mlruns'}")
     experiment = client.get_experiment_by_name("robustda")
     runs = client.search_runs([experiment.experiment_id])
-    assert sorted(run.info.run_name for run in runs) == ["concord", "rda"]
+    assert sorted(run.info.run_name for run in runs) == ["clarity", "rda"]
 
 
 def test_more_time_later_is_used(pair, tmp_path, monkeypatch):
@@ -173,7 +173,7 @@ def test_more_time_later_is_used(pair, tmp_path, monkeypatch):
         patch.setattr("robustda.auto._FEWEST_STEPS", 10**9)
         fit_auto(pair.source, pair.target, out=tmp_path, minutes=10, say=quiet, **RUNTIME)
     _, tried = fit_auto(pair.source, pair.target, out=tmp_path, minutes=10, say=quiet, **RUNTIME)
-    assert {one.method for one in tried} == {"concord", "rda"}
+    assert {one.method for one in tried} == {"clarity", "rda"}
 
 
 def decide(pair, path):
@@ -202,7 +202,7 @@ def test_decisions_reach_every_candidate_and_the_views(pair, tmp_path, monkeypat
     assert seen[0][0] == len(pair.source) - 1
     np.testing.assert_array_equal(seen[0][1], applied.y)
     content = (tmp_path / "decisions.csv").read_bytes()
-    for folder in ("run", "run/candidates/concord", "run/candidates/rda"):
+    for folder in ("run", "run/candidates/clarity", "run/candidates/rda"):
         assert (tmp_path / folder / "decisions.csv").read_bytes() == content
     trust = pd.read_csv(tmp_path / "run" / "candidates" / "rda" / "trust.csv", dtype={"id": str}).set_index("id")
     assert pair.source.ids[dropped] not in trust.index
@@ -236,13 +236,13 @@ def test_stopped_between_any_two_files_it_never_looks_finished_and_goes_on(pair,
     """The second winner takes the place of the first; whatever was written when it ends, load says so or is right."""
     fit_auto(pair.source, pair.target, out=tmp_path, say=quiet, **RUNTIME)
     fit_auto(pair.source, pair.target, out=tmp_path, minutes=10, say=quiet, **RUNTIME)
-    winners = {name: load(tmp_path / "candidates" / name, device="cpu") for name in ("concord", "rda")}
+    winners = {name: load(tmp_path / "candidates" / name, device="cpu") for name in ("clarity", "rda")}
 
     class Killed(BaseException):
         pass
 
     looked = 0
-    for name, other in (("concord", "rda"), ("rda", "concord")):
+    for name, other in (("clarity", "rda"), ("rda", "clarity")):
         _take(tmp_path, Candidate(other, Expected(1, 1, 1), 0, 0), {})
         for last in range(30):
             written = 0

@@ -22,7 +22,7 @@ from robustda.cli import main
 from robustda.errors import RobustDAWarning
 
 BRIEF = ["--steps=5", "--width=4", "--tensorboard=false", "--device=cpu"]
-FAST = [*BRIEF, "--epochs=1", "--noise_rate=0.2"]
+FAST = ["--method=rda", *BRIEF, "--epochs=1", "--noise_rate=0.2"]
 
 
 @pytest.fixture(scope="module")

@@ -139,7 +139,20 @@ def test_who_waits_for_a_stage_gets_it_when_it_is_free(tmp_path):
 def test_a_run_that_waits_for_a_stage_can_be_stopped(pair, tmp_path, by, code):
     for name in ("source", "target"):
         getattr(pair, name).save_npz(tmp_path / f"{name}.npz")
-    settings = ["--width", "8", "--steps", "20", "--batch_size", "16", "--epochs", "2", "--noise_rate", "0.4"]
+    settings = [
+        "--method",
+        "rda",
+        "--width",
+        "8",
+        "--steps",
+        "20",
+        "--batch_size",
+        "16",
+        "--epochs",
+        "2",
+        "--noise_rate",
+        "0.4",
+    ]
     fit = ["fit", "--source", tmp_path / "source.npz", "--target", tmp_path / "target.npz", *settings]
     fit += ["--device", "cpu", "--stages", tmp_path / "stages", "--out", tmp_path / "run"]
     assert main([str(argument) for argument in fit]) == 0

@@ -83,8 +83,8 @@ def fit_auto(
     as_given = source  # a fit applies the decisions itself, keeps a copy of them, and trusts what was decided
     source, target = check_pair(source if decisions is None else apply_decisions(source, decisions), target)
     learn = {"source": source if decisions is None else as_given, "target": target, "decisions": decisions, **runtime}
-    fast = create_method("concord", **settings)
-    fast.fit(out=folder / "candidates" / "concord", **learn)
+    fast = create_method("clarity", **settings)
+    fast.fit(out=folder / "candidates" / "clarity", **learn)
     tried = [fast]
     plan = _plan(folder, source, target, settings, 60 * minutes - (time.monotonic() - began), runtime, say)
     if plan:

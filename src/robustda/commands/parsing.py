@@ -82,6 +82,9 @@ class _Made(Exception):
 _LOOKING: ContextVar[bool] = ContextVar("looking", default=False)
 
 
+DEFAULT_METHOD = "clarity"
+
+
 def add_switch(parser: ArgumentParser, name: str, default: bool, help: str) -> None:
     """An option that is on when it stands alone, and may be given true or false."""
     parser.add_argument(f"--{name}", type=bool, default=default, nargs="?", const=True, help=help)
@@ -145,7 +148,7 @@ def named_method(arguments: list[str]) -> tuple[type[Method], str | None]:
     """The method that is meant, and the preset of its options: what other options there are depends on both."""
     from robustda.methods import method_class
 
-    kind = method_class(early(arguments, "method") or "rda")
+    kind = method_class(early(arguments, "method") or DEFAULT_METHOD)
     if not kind.presets:
         return kind, None
     option, presets = kind.presets

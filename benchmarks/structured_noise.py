@@ -4,8 +4,8 @@
         [--noises pair class heavy] [--draws 1] [--out structured_noise.json]
 
 pair: each label becomes that of the next class with probability .4. class: half of the classes have .7 of their labels
-wrong, the others .1. heavy: 80 % of all labels are wrong, evenly. Target accuracy of the final iteration, in %; nobody is
-told a noise rate. What is in the file already is not run again.
+wrong, the others .1. heavy: 80 % of all labels are wrong, evenly. Target accuracy of the final iteration, in %; no
+method is told a noise rate. What is in the file already is not run again.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from robustda.errors import RobustDAError, RobustDAWarning
     from robustda.estimators import (
         ADDAClassifier,
+        ClarityClassifier,
         ConcordClassifier,
         DANClassifier,
         DANNClassifier,
@@ -36,13 +37,14 @@ if TYPE_CHECKING:
         SPLClassifier,
         TCLClassifier,
     )
-    from robustda.methods import MDD, RDA, Concord, Method, SourceOnly, create_method
+    from robustda.methods import MDD, RDA, Clarity, Concord, Method, SourceOnly, create_method
     from robustda.noise.corrupt import corrupt
     from robustda.predict import load
     from robustda.report.findings import audit
     from robustda.report.run_report import report
 
 _HOMES = {
+    "Clarity": "robustda.methods",
     "Concord": "robustda.methods",
     "Domain": "robustda.data.domain",
     "MDD": "robustda.methods",
@@ -63,6 +65,8 @@ __all__ = [
     "MDD",
     "RDA",
     "ADDAClassifier",
+    "Clarity",
+    "ClarityClassifier",
     "Concord",
     "ConcordClassifier",
     "DANClassifier",

@@ -1,0 +1,173 @@
+"""Clarity: the confusion it makes small, what it believes, its frozen and its tuned strength."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import robustda
+from robustda import Clarity, Domain
+from robustda.bench.data import noisy_domain, target_domain
+from robustda.losses import class_confusion
+from robustda.methods.clarity import TwoOpinions
+from robustda.nets import Identity
+from test_every_method import QUIET, blobs
+
+BRIEF = {"width": 32, "head_steps": 60, "steps": 6, "batch_size": 16, "learning_rate": 0.01}
+
+
+class Normed(nn.Module):
+    """A network with batch norm, which counts what goes through it in training and in prediction."""
+
+    def __init__(self, inputs: int = 16) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.layers = nn.Sequential(nn.Linear(inputs, 24), nn.BatchNorm1d(24), nn.ReLU())
+        self.passes = {True: 0, False: 0}
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.passes[self.training] += 1
+        return self.layers(x)  # type: ignore[no-any-return]
+
+
+def inner(method: robustda.Method) -> Normed:
+    """The network that the method has inside as its backbone: a copy of the one that it was given."""
+    found = next(module for module in method.network_.backbone.modules() if isinstance(module, Normed))
+    return found
+
+
+def by_hand(logits: np.ndarray, temperature: float) -> float:
+    """Class confusion as its paper writes it: entropies, weights, and the rows of a matrix, one after the other."""
+    size, classes = logits.shape
+    p = np.exp(logits / temperature)
+    p /= p.sum(axis=1, keepdims=True)
+    weights = 1 + np.exp((p * np.log(p)).sum(axis=1))
+    weights *= size / weights.sum()
+    matrix = np.zeros((classes, classes))
+    for i in range(size):
+        matrix += weights[i] * np.outer(p[i], p[i])
+    matrix /= matrix.sum(axis=1, keepdims=True)
+    return float((matrix.sum() - np.trace(matrix)) / classes)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+def test_class_confusion_is_the_papers(temperature: float) -> None:
+    logits = np.random.default_rng(0).normal(scale=3, size=(20, 5))
+    found = class_confusion(torch.from_numpy(logits), temperature)
+    assert float(found) == pytest.approx(by_hand(logits, temperature), abs=1e-12)
+
+
+def test_confusion_is_least_where_predictions_are_sure_and_none_the_most() -> None:
+    sure, unsure = 60 * torch.eye(4), torch.zeros(4, 4)
+    assert float(class_confusion(sure)) == pytest.approx(0, abs=1e-6)
+    assert float(class_confusion(unsure)) == pytest.approx(3 / 4)
+    assert class_confusion(1e4 * torch.eye(4).half()).isfinite()
+
+
+def test_both_opinions_are_multiplied() -> None:
+    method = Clarity(**BRIEF)
+    network = method.network((6,), 3).eval()
+    x = torch.randn(5, 6)
+    first = torch.log_softmax(network.first(x), dim=1)
+    assert network.members is not None
+    # members who have found nothing out yet have no say
+    torch.testing.assert_close(torch.softmax(network(x), dim=1), torch.softmax(first / 2, dim=1))
+    rng = torch.Generator().manual_seed(0)
+    for tensor in network.members.state_dict().values():
+        tensor.copy_(torch.randn(tensor.shape, generator=rng))
+    torch.testing.assert_close(network(x), first / 2 + network.members(x))
+    assert Clarity(**BRIEF, voices="one").network((6,), 3).members is None
+
+
+def test_features_have_one_length_whatever_their_scale() -> None:
+    network = TwoOpinions(Identity(6), 3, 8).eval()
+    x = torch.randn(5, 6)
+    torch.testing.assert_close(network(x), network(1000 * x))
+
+
+def test_mends_and_leaves_out_labels_and_learns_from_the_rest() -> None:
+    source, target = blobs(n=400, target=200, noise=0.3)
+    method = Clarity(width=64, head_steps=300, batch_size=32).fit(source, target, **QUIET)
+    assert method.summary_["target_accuracy"] > 0.9
+    wrong = np.arange(400) % 4 != source.y  # the blobs' classes go round
+    assert (method.trust_[wrong] == 0).mean() > 0.8
+    assert (method.trust_[~wrong] == 1).mean() > 0.9
+    assert method.noise_rate_ == pytest.approx(wrong.mean(), abs=0.08)
+    believing = Clarity(width=64, head_steps=300, batch_size=32, clean=False).fit(source, target, **QUIET)
+    assert not hasattr(believing, "trust_")
+
+
+def test_what_a_person_decided_is_believed(tmp_path: Path) -> None:
+    source, target = blobs(n=200, target=60, noise=0.3)
+    doubted = np.flatnonzero(Clarity(**BRIEF).fit(source, target, **QUIET).trust_ == 0)
+    kept = source.ids[doubted[:5]]
+    lines = ["id,decision,label", *(f"{name},keep," for name in kept)]
+    (tmp_path / "decisions.csv").write_text("\n".join(lines) + "\n")
+    decided = Clarity(**BRIEF).fit(source, target, decisions=tmp_path / "decisions.csv", **QUIET)
+    assert decided.trust_[np.isin(source.ids, kept)].tolist() == [1] * 5
+
+
+def test_a_pretrained_backbone_sees_every_example_once_and_stays_as_it_is(tmp_path: Path) -> None:
+    source, target = blobs(n=200, target=60)
+    own = Normed()
+    before = {name: tensor.clone() for name, tensor in own.state_dict().items()}
+    method = Clarity(**BRIEF, backbone=own).fit(source, target, out=tmp_path / "run", **QUIET)
+    used = inner(method)
+    assert used.passes[True] == 0, "the head learns on features that were made once"
+    assert 0 < used.passes[False] < 20
+    assert all(torch.equal(used.state_dict()[name], tensor) for name, tensor in before.items())
+    loaded = robustda.load(tmp_path / "run", device="cpu", backbone=Normed())
+    np.testing.assert_array_equal(loaded.predict_proba(target), method.predict_proba(target))
+
+
+def test_tuning_goes_on_from_the_head_and_keeps_the_statistics(tmp_path: Path) -> None:
+    source, target = blobs(n=200, target=60)
+    own = Normed()
+    before = {name: tensor.clone() for name, tensor in own.state_dict().items()}
+    method = Clarity(**BRIEF, backbone=own, tune=True).fit(source, target, out=tmp_path / "run", **QUIET)
+    assert method.history_["phase"].unique().tolist() == ["learn", "further"]
+    after = inner(method).state_dict()
+    assert not torch.equal(after["layers.0.weight"], before["layers.0.weight"])
+    for name in ("running_mean", "running_var"):
+        torch.testing.assert_close(after[f"layers.1.{name}"], before[f"layers.1.{name}"], rtol=0, atol=0)
+    frozen = Clarity(**BRIEF, backbone=Normed()).fit(source, target, **QUIET)
+    agree = (method.predict(target) == frozen.predict(target)).mean()
+    assert agree > 0.8, "six small steps from the head that was learned do not change much"
+
+
+def test_batch_norm_learns_unless_it_is_to_keep() -> None:
+    source, target = blobs(n=120, target=60)
+    moved = {}
+    for choice in ("learn", "keep"):
+        before = Normed().state_dict()["layers.1.running_mean"]
+        method = robustda.MDD(width=16, steps=4, batch_size=16, backbone=Normed(), batch_norm=choice)
+        after = inner(method.fit(source, target, **QUIET)).state_dict()["layers.1.running_mean"]
+        moved[choice] = not torch.equal(after, before)
+    assert moved == {"learn": True, "keep": False}
+
+
+def test_a_backbone_that_knows_nothing_is_trained() -> None:
+    rng = np.random.default_rng(0)
+    codes = np.arange(120) % 3
+    images = (40 * rng.random((120, 16, 16, 3))).astype(np.uint8)
+    for k in range(3):
+        images[codes == k, :, 5 * k : 5 * k + 5] += 150
+    source = Domain.from_arrays(images, codes)
+    method = Clarity(width=16, steps=60, batch_size=16, learning_rate=0.02, augment="none")
+    method.fit(source, Domain.from_arrays(images[::2], codes[::2]), **QUIET)
+    assert method.network_.members is None  # type: ignore[union-attr]
+    assert method.summary_["target_accuracy"] > 0.9
+
+
+@pytest.mark.skipif("ROBUSTDA_DATA" not in os.environ, reason="set ROBUSTDA_DATA to the folder with Office-31")
+def test_office31_with_wrong_labels(tmp_path: Path) -> None:
+    root = Path(os.environ["ROBUSTDA_DATA"])
+    source = noisy_domain(root, "features", "dslr", "label", 0.4, "authors", tmp_path)
+    target = target_domain(root, "features", "webcam", tmp_path)
+    method = Clarity(head_steps=300).fit(source, target, **QUIET)
+    assert method.summary_["target_accuracy"] > 0.93

@@ -102,6 +102,27 @@ def test_mends_and_leaves_out_labels_and_learns_from_the_rest() -> None:
     assert not hasattr(believing, "trust_")
 
 
+def test_says_how_much_of_the_target_should_be_right_and_is_as_sure_as_that() -> None:
+    source, target = blobs(n=400, target=300, noise=0.3)
+    method = Clarity(width=64, head_steps=300, batch_size=32).fit(source, target, **QUIET)
+    expected, true = method.summary_["expected_accuracy"], method.summary_["target_accuracy"]
+    assert expected["low"] <= true <= expected["high"]
+    assert abs(expected["value"] - true) < 0.06
+    assert method.predict_proba(target).max(axis=1).mean() == pytest.approx(expected["value"], abs=0.01)
+
+
+def test_warns_where_little_can_be_right() -> None:
+    """The target is the source turned round in space: nothing carries over, and other classifiers do not agree."""
+    rng = np.random.default_rng(0)
+    centres, codes = rng.normal(size=(30, 64)), np.arange(300) % 30
+    source = Domain.from_arrays((centres[codes] + rng.normal(size=(300, 64))).astype(np.float32), codes)
+    turn = np.linalg.qr(rng.normal(size=(64, 64)))[0]
+    target = Domain.from_arrays(((centres[codes] + rng.normal(size=(300, 64))) @ turn).astype(np.float32))
+    with pytest.warns(robustda.RobustDAWarning, match="of the target should be right"):
+        method = Clarity(**BRIEF).fit(source, target, **QUIET)
+    assert method.summary_["expected_accuracy"]["value"] < 0.5
+
+
 def test_what_a_person_decided_is_believed(tmp_path: Path) -> None:
     source, target = blobs(n=200, target=60, noise=0.3)
     doubted = np.flatnonzero(Clarity(**BRIEF).fit(source, target, **QUIET).trust_ == 0)

@@ -76,6 +76,8 @@ def _summary(run: Run, probabilities: np.ndarray) -> dict[str, Any]:
     }
     if "trust" in memory:
         summary["class_noise_rates"] = memory["noise_rate"].tolist()
+    if "expected" in memory:
+        summary["expected_accuracy"] = dict(zip(("value", "low", "high"), memory["expected"].tolist(), strict=True))
     if run.rate_share < 1:
         summary["rolled_back_to_rate"] = run.rate_share
     if "select_step" in memory:

@@ -180,6 +180,9 @@ def _print_outcome(summary: dict[str, Any], out: Path) -> None:
     if summary["noise_rate"] is not None:
         kept = f"{summary['kept_share']:.0%} of the source was trusted"
         print(f"about {summary['noise_rate']:.0%} of the labels look wrong; {kept} ({out / 'trust.csv'})")
+    if "expected_accuracy" in summary:
+        value, low, high = summary["expected_accuracy"].values()
+        print(f"about {value:.0%} of the target should be right ({low:.0%} to {high:.0%}), judged without its labels")
     if summary["target_accuracy"] is not None:
         which = f"step {summary['selected_step']:,}, by {summary['selected_by']}" if "selected_step" in summary else ""
         print(f"target accuracy {summary['target_accuracy']:.1%} ({which or 'final iteration'})")

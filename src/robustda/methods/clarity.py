@@ -5,7 +5,8 @@
    believed source, and the class confusion of its predictions on the target, which it makes small (Jin et al., Minimum
    Class Confusion for Versatile Domain Adaptation, ECCV 2020). The learning rate ends at zero.
 3. The second opinion is that of concord's members (`concord.py`), who come to it in another way, by subspaces and
-   clusters of the same features. The two are multiplied.
+   clusters of the same features. The two are multiplied. How much of the target should be right by that is judged by
+   classifiers of other kinds (`expect.py`), and probabilities are made as sure as that on average.
 4. `further`, if asked for by `tune`: the whole network goes on from there, on augmented images, its backbone slowly and
    with the batch statistics that it came with; the members are asked again on its features.
 
@@ -15,6 +16,7 @@ It takes no noise rate and no choice by target labels; on frozen features about 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, cast
@@ -26,6 +28,9 @@ from torch.nn import functional as F
 
 from robustda.data.batches import Inputs
 from robustda.data.domain import Domain
+from robustda.errors import DataError, RobustDAWarning
+from robustda.expect import expected_accuracy, temperature_for
+from robustda.expect import opinions as other_views
 from robustda.losses import class_confusion
 from robustda.methods.base import Batch, Phase, Schedule, Task, forward_all
 from robustda.methods.checks import check_at_least, check_share
@@ -38,6 +43,7 @@ __all__ = ["Clarity", "TwoOpinions"]
 
 _HEAD = "head/"  # in the task's memory: what `learn` leaves for `further`
 _SIZE = 2 / 3  # of a feature, root mean square: as ResNet-50's are, for which the learning rate is right
+_POOR = 0.5  # of the target right: less than that is no success
 _ENOUGH = 30_000  # examples of a domain from which the members learn all there is to learn
 
 
@@ -124,7 +130,7 @@ class Clarity(Agreeing):
         def end() -> None:
             network.on_features = False
             if not self.tune:
-                self._ask_members(network, seen.source.array, seen.target.array, task)
+                self._conclude(network, seen.source.array, seen.target.array, task)
                 return
             state = {name: tensor for name, tensor in network.state_dict().items() if _of_head(name)}
             task.memory |= {_HEAD + name: tensor.clone() for name, tensor in state.items()}
@@ -140,7 +146,7 @@ class Clarity(Agreeing):
         phase = self._phase("further", network, task, self.steps, self.learning_rate)
 
         def end() -> None:
-            self._ask_members(network, _features(network, task.source), _features(network, task.target), task)
+            self._conclude(network, _features(network, task.source), _features(network, task.target), task)
 
         return replace(phase, end=end if network.knowing else None)
 
@@ -158,26 +164,48 @@ class Clarity(Agreeing):
         rows = (believed >= 0).nonzero()[:, 0].cpu()
         return Phase(name, network, loss, steps, _falling(rate), rows=rows)
 
-    def _ask_members(self, network: TwoOpinions, source: np.ndarray, target: np.ndarray, task: Task) -> None:
-        """Have the second opinion from these features."""
-        if network.members is None:
-            return
+    @torch.no_grad()
+    def _conclude(self, network: TwoOpinions, source: np.ndarray, target: np.ndarray, task: Task) -> None:
+        """Ask the members on these features, and find out how much of the target should be right: `expected`."""
         known = (task.memory["believed"] >= 0).nonzero()[:, 0].cpu().numpy()
         rows, there = (_some(rows) for rows in (known, np.arange(len(target))))
-        labels = F.one_hot(task.memory["believed"].cpu()[torch.from_numpy(rows)], task.n_classes).double()
-        xs, xt = (torch.from_numpy(_unit(x)).double() for x in (source[rows], target[there]))
-        network.members.settle(self.opinions(xs, labels, xt))
+        codes = task.memory["believed"].cpu()[torch.from_numpy(rows)]
+        xs, xt = _unit(source[rows]), _unit(target[there])
+        if network.members is not None:
+            labels = F.one_hot(codes, task.n_classes).double()
+            network.members.settle(self.opinions(torch.from_numpy(xs).double(), labels, torch.from_numpy(xt).double()))
+        parts = torch.split(torch.from_numpy(np.ascontiguousarray(target[there])), 4096)
+        logits = torch.cat([network.say(part.float().to(task.device)) for part in parts])
+        said = logits.double().softmax(dim=1).cpu().numpy()
+        try:
+            views = other_views(xs, codes.numpy(), xt, task.n_classes, seed=self.seed)
+            expected = expected_accuracy(said, views.values())
+        except DataError:
+            return  # too little to compare with
+        if expected.value < _POOR:
+            message = (
+                f"only about {expected.value:.0%} of the target should be right ({expected.low:.0%} to "
+                f"{expected.high:.0%}): by these features the domains are too far apart, or the labels too noisy; try "
+                "another backbone, or label some of the target"
+            )
+            warnings.warn(message, RobustDAWarning, stacklevel=2)
+        network.temperature.fill_(temperature_for(said, expected.value))
+        task.memory["expected"] = torch.tensor(expected, dtype=torch.float64, device=task.device)
 
 
 class TwoOpinions(Classifier):
     """A classifier whose features have one length, so that one learning rate suits all backbones, and members beside.
 
-    What both say is multiplied. Members who have found nothing out yet say the same of all classes.
+    What both say is multiplied. Members who have found nothing out yet say the same of all classes. At last all logits
+    are divided by a temperature, so that the probabilities are as sure as they should be.
     """
+
+    temperature: Tensor
 
     def __init__(self, backbone: Backbone, n_classes: int, width: int, *, dropout: float = 0.5) -> None:
         super().__init__(backbone, n_classes, width, dropout=dropout)
         self.members: Members | None = None
+        self.register_buffer("temperature", torch.ones(()))
         self.knowing = backbone.pretrained or isinstance(backbone, Identity)
         """whether its backbone is worth being frozen"""
         self.on_features = False
@@ -192,13 +220,15 @@ class TwoOpinions(Classifier):
         """The logits of the network itself."""
         return cast(Tensor, self.f(self.bottleneck(described)))
 
-    def forward(self, x: Tensor) -> Tensor:
-        described = self.described(x)
+    def say(self, described: Tensor) -> Tensor:
+        """The logits of both together."""
         logits = self.first(described)
-        if self.members is None:
-            return logits
-        second: Tensor = self.members(described)
-        return F.log_softmax(logits, dim=1) / 2 + second
+        if self.members is not None:
+            logits = F.log_softmax(logits, dim=1) / 2 + self.members(described)
+        return logits / self.temperature
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.say(self.described(x))
 
 
 class OneLength(nn.Module):

@@ -58,8 +58,12 @@ class Classifier(nn.Module):
         """The representation that both classifiers see."""
         return cast(Tensor, self.bottleneck(self.described(x)))
 
+    def say(self, described: Tensor) -> Tensor:
+        """Logits, from what the backbone made of the inputs."""
+        return cast(Tensor, self.f(self.bottleneck(described)))
+
     def forward(self, x: Tensor) -> Tensor:
-        return cast(Tensor, self.f(self.features(x)))
+        return self.say(self.described(x))
 
 
 class Adversarial(Classifier):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
@@ -171,19 +172,21 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
         """
         self.network_ = network.cpu().double().eval().requires_grad_(False)
 
+    def _described(self, X: Any) -> Iterator[Tensor]:
+        """What the backbone makes of the rows, some at a time."""
+        check_is_fitted(self)
+        # As the network was trained on them: float32. Its own `described` would round to it once more.
+        x = validate_data(self, X, reset=False, dtype=np.float32, order="C")
+        for start in range(0, len(x), _ROWS_AT_ONCE):
+            yield self.network_.backbone(torch.from_numpy(x[start : start + _ROWS_AT_ONCE].astype(np.float64)))
+
     @torch.no_grad()
     def _features(self, X: Any) -> Tensor:
-        check_is_fitted(self)
-        # As the network was trained on them: float32. Its own `features` would round to it once more, in the middle.
-        x = validate_data(self, X, reset=False, dtype=np.float32, order="C")
-        network, starts = self.network_, range(0, len(x), _ROWS_AT_ONCE)
-        parts = (torch.from_numpy(x[start : start + _ROWS_AT_ONCE].astype(np.float64)) for start in starts)
-        return torch.cat([network.bottleneck(network.backbone(part)) for part in parts])
+        return torch.cat([self.network_.bottleneck(part) for part in self._described(X)])
 
     @torch.no_grad()
     def _logits(self, X: Any) -> Tensor:
-        features = self._features(X)  # first: it asks whether there is a network
-        return cast(Tensor, self.network_.f(features))
+        return torch.cat([self.network_.say(part) for part in self._described(X)])
 
     @property
     def _n_features_out(self) -> int:

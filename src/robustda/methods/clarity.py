@@ -19,7 +19,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, cast
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -218,17 +218,13 @@ class TwoOpinions(Classifier):
 
     def first(self, described: Tensor) -> Tensor:
         """The logits of the network itself."""
-        return cast(Tensor, self.f(self.bottleneck(described)))
+        return super().say(described)
 
     def say(self, described: Tensor) -> Tensor:
-        """The logits of both together."""
         logits = self.first(described)
         if self.members is not None:
             logits = F.log_softmax(logits, dim=1) / 2 + self.members(described)
         return logits / self.temperature
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.say(self.described(x))
 
 
 class OneLength(nn.Module):

@@ -210,11 +210,11 @@ def test_the_command_line_wins_over_the_config_file(capsys, tmp_path):
 
 
 def test_a_variant_changes_the_defaults_from_wherever_it_comes(capsys, tmp_path):
-    plain = printed_config(capsys)
+    plain = printed_config(capsys, "--method", "rda")
     assert (plain["variant"], plain["alpha"]) == ("authors", 4.0)
     assert (plain["keep_rule"], plain["collect"], plain["proxy_size"]) == ("authors", "after", "shrink")
-    (tmp_path / "c.yaml").write_text("variant: paper\nalpha: 5.0\n")
-    by_option = printed_config(capsys, "--variant", "paper")
+    (tmp_path / "c.yaml").write_text("method: rda\nvariant: paper\nalpha: 5.0\n")
+    by_option = printed_config(capsys, "--method", "rda", "--variant", "paper")
     by_file = printed_config(capsys, "--config", tmp_path / "c.yaml")
     for found, alpha in ((by_option, 3.0), (by_file, 5.0)):
         assert found["variant"] == "paper"
@@ -347,7 +347,7 @@ def test_version_overview_and_help(capsys):
 
 def test_every_option_of_a_method_is_explained(capsys):
     with pytest.raises(SystemExit):
-        main(["fit", "--help"])
+        main(["fit", "--method", "rda", "--help"])
     shown = capsys.readouterr().out
     for word in ("--noise_rate", "--source", "--checkpoint_seconds", "--strict", "--out", "--config", "--seed"):
         assert word in shown
@@ -463,6 +463,8 @@ def test_a_mistake_is_one_line_that_says_what_to_do(capsys, tmp_path, trained, m
         arguments += ["--out", str(tmp_path / "run"), "--tensorboard", "false"]
         if "mdd" not in arguments:
             arguments += ["--epochs", "1"]
+        if "--method" not in given and "odd_method" not in given:
+            arguments += ["--method", "rda"]
     before = sorted(Path().rglob("*"))
     line = refused(capsys, *arguments)
     for word in words:

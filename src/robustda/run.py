@@ -47,7 +47,7 @@ Checkpoint = tuple[dict[str, Tensor], dict[str, Any]]
 class RunFolder:
     """A folder that belongs to one run. Opening it takes a lock; a second process is refused."""
 
-    others: ClassVar[dict[str, str]] = {"study.db": "a study", "candidates/concord": "a run of --method auto"}
+    others: ClassVar[dict[str, str]] = {"study.db": "a study", "candidates": "a run of --method auto"}
     """What is of another kind, by a file that it has."""
 
     def __init__(self, path: str | os.PathLike[str], config: Mapping[str, Any]) -> None:

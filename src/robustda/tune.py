@@ -137,7 +137,7 @@ def score_of(method: Method, target: Domain, criterion: str) -> float:
 class _StudyFolder(RunFolder):
     """A run folder's lock and its check of the settings, for a study."""
 
-    others: ClassVar = {"model.json": "a run", "checkpoints": "a run", "candidates/concord": "a run of --method auto"}
+    others: ClassVar = {"model.json": "a run", "checkpoints": "a run", "candidates": "a run of --method auto"}
 
     @property
     def done(self) -> bool:

@@ -111,6 +111,19 @@ def test_says_how_much_of_the_target_should_be_right_and_is_as_sure_as_that() ->
     assert method.predict_proba(target).max(axis=1).mean() == pytest.approx(expected["value"], abs=0.01)
 
 
+def test_a_network_that_was_selected_has_its_second_opinion() -> None:
+    source, target = blobs(n=200, target=100)
+    how = {**QUIET, "eval_every": 20, "select": "im"}
+    method = Clarity(**BRIEF).fit(source, target, **how)
+    network = method.network_
+    assert isinstance(network, TwoOpinions)
+    assert network.members is not None
+    assert all(tensor.abs().sum() > 0 for tensor in network.members.state_dict().values())
+    assert method.predict_proba(target).max(axis=1).mean() == pytest.approx(
+        method.summary_["expected_accuracy"]["value"], abs=0.02
+    )
+
+
 def test_warns_where_little_can_be_right() -> None:
     """The target is the source turned round in space: nothing carries over, and other classifiers do not agree."""
     rng = np.random.default_rng(0)

@@ -109,8 +109,8 @@ class Runtime:
             return torch.device(own if torch.cuda.is_available() else "cpu")
         try:
             device = torch.device(own if self.device == "cuda" else self.device)
-            torch.empty(0, device=device)
-        except (RuntimeError, AssertionError) as error:
+            torch.zeros(1, device=device).item()  # a device that keeps no numbers, meta, has none to give back
+        except (RuntimeError, AssertionError, NotImplementedError) as error:
             raise ConfigError(
                 f"device {self.device!r} cannot be used here: give cpu, or auto to let it choose"
             ) from error

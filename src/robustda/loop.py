@@ -26,7 +26,7 @@ from robustda.pieces import in_one, in_pieces
 from robustda.profile import Profile
 from robustda.progress import Bar
 from robustda.ranks import Ranks
-from robustda.resume import fingerprint, gather, restore, under
+from robustda.resume import SELECTED, fingerprint, gather, restore, under
 from robustda.run import Metrics, RunFolder
 from robustda.signals import StopRequest
 from robustda.stages import Stage, StageStore
@@ -217,6 +217,8 @@ class Run:
                     self.stop.obey(asked)
         profile.end(phase.name)
         network.eval()
+        if last and "select_step" in self.task.memory:  # before anything is made of it at the end of the phase
+            network.load_state_dict(under(SELECTED, self.task.memory))
         if phase.end:
             with profile.section("end of the phase"):
                 phase.end()

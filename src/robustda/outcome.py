@@ -17,7 +17,6 @@ from robustda.files import save_tensors
 from robustda.health import remedy
 from robustda.methods.base import Method, Phase, Task, forward_all
 from robustda.predict import describe, prediction_table
-from robustda.resume import SELECTED, under
 from robustda.run import Metrics, RunFolder
 
 if TYPE_CHECKING:
@@ -33,8 +32,6 @@ def conclude(run: Run, phase: Phase) -> None:
     import pandas as pd
 
     method, memory = run.method, run.task.memory
-    if "select_step" in memory:
-        phase.network.load_state_dict(under(SELECTED, memory))
     logits = forward_all(phase.network, run.task.target)
     probabilities = torch.softmax(logits, dim=1).cpu().numpy()
     if not np.isfinite(probabilities).all():

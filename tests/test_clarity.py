@@ -192,10 +192,12 @@ def test_a_backbone_that_knows_nothing_is_trained() -> None:
     for k in range(3):
         images[codes == k, :, 5 * k : 5 * k + 5] += 150
     source = Domain.from_arrays(images, codes)
-    method = Clarity(width=16, steps=60, batch_size=16, learning_rate=0.02, augment="none")
-    method.fit(source, Domain.from_arrays(images[::2], codes[::2]), **QUIET)
-    assert method.network_.members is None  # type: ignore[union-attr]
-    assert method.summary_["target_accuracy"] > 0.9
+    for tune, phase in ((False, "learn"), (True, "further")):
+        method = Clarity(width=16, steps=60, batch_size=16, learning_rate=0.02, augment="none", tune=tune)
+        method.fit(source, Domain.from_arrays(images[::2], codes[::2]), **QUIET)
+        assert method.network_.members is None
+        assert method.summary_["target_accuracy"] > 0.9
+        assert method.history_["phase"].unique().tolist() == [phase], "it is trained once"
 
 
 @pytest.mark.skipif("ROBUSTDA_DATA" not in os.environ, reason="set ROBUSTDA_DATA to the folder with Office-31")

@@ -117,6 +117,8 @@ class Clarity(Agreeing):
         """Learn on frozen features, or with a backbone that knows nothing yet."""
         network = self.network(task.source.example_shape, task.n_classes)
         if not network.knowing:
+            if self.tune:  # all of it is still to come
+                return Phase("learn", network, no_loss, 0, lambda progress: 0.0)
             return self._phase("learn", network, task, self.steps, self.learning_rate)
         network.backbone.requires_grad_(False)
         seen = task

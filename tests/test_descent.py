@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from robustda.descent import Descent
-from robustda.nets import Wide
+from robustda.layers import Wide
 
 CPU = torch.device("cpu")
 RATES = [0.1, 0.05, 0.2, 0.01]

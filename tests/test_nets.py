@@ -19,16 +19,14 @@ from torch.nn import functional as F
 from robustda.data.augment import centre_crop, to_float
 from robustda.data.images import fit_image, read_image
 from robustda.errors import ConfigError
+from robustda.layers import Dropout, Wide, reverse_gradient
 from robustda.nets import (
     Adversarial,
     Backbone,
     Classifier,
-    Dropout,
-    Wide,
     bottleneck,
     create_backbone,
     head,
-    reverse_gradient,
 )
 
 needs_data = pytest.mark.skipif(

@@ -1,6 +1,6 @@
 """Stochastic gradient descent as all methods do it: PyTorch's, and for wide layers on a CPU as suits its cache.
 
-There an update is bound by memory. The gradient of a layer with products in bfloat16 (see `robustda.nets.Wide`) is
+There an update is bound by memory. The gradient of a layer with products in bfloat16 (see `robustda.layers.Wide`) is
 bfloat16 too; to turn all of it into float32, then to update all weights, then to make their bfloat16 copy for the next
 forward pass moves every number between processor and memory three times. Done block by block it moves once.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from robustda.nets import Wide
+from robustda.layers import Wide
 
 __all__ = ["Descent"]
 

@@ -23,8 +23,8 @@ from torch import Tensor
 from robustda.data.batches import Order, Stream, Views, derive_seed
 from robustda.descent import Descent
 from robustda.errors import ConfigError
+from robustda.layers import Wide
 from robustda.methods.base import Batch, Method, Phase, Task
-from robustda.nets import Wide
 from robustda.profile import Profile
 from robustda.ranks import Ranks, alone
 from robustda.tracking import tracker_names
@@ -110,7 +110,7 @@ class Runtime:
         try:
             device = torch.device(own if self.device == "cuda" else self.device)
             torch.zeros(1, device=device).item()  # a device that keeps no numbers, meta, has none to give back
-        except (RuntimeError, AssertionError, NotImplementedError) as error:
+        except (RuntimeError, AssertionError) as error:
             raise ConfigError(
                 f"device {self.device!r} cannot be used here: give cpu, or auto to let it choose"
             ) from error

@@ -15,27 +15,24 @@ from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from robustda.errors import ConfigError
+from robustda.layers import Dropout, Wide, reverse_gradient
 
 __all__ = [
     "Adversarial",
     "Backbone",
     "Classifier",
-    "Wide",
     "bottleneck",
     "create_backbone",
     "head",
     "load_weights",
-    "reverse_gradient",
 ]
 
 # Feature width and init of the reference network (ResNet-50). For other widths the standard deviation is scaled with
 # 1/√fan_in, which keeps the size of the activations, and with it the meaning of the learning rate.
 _BOTTLENECK_STD, _BOTTLENECK_FAN_IN = 0.005, 2048
 _HEAD_STD, _HEAD_FAN_IN = 0.01, 1024
-_WIDE = 2**18  # weights of a layer from which on its products are worth some care on a CPU
 
 
 class Classifier(nn.Module):
@@ -93,123 +90,6 @@ def head(width: int, n_classes: int, *, dropout: float = 0.5) -> nn.Sequential:
         nn.init.normal_(cast(Tensor, layer.weight), 0, _HEAD_STD * math.sqrt(_HEAD_FAN_IN / width))
         nn.init.zeros_(cast(Tensor, layer.bias))
     return layers
-
-
-class Wide(nn.Linear):
-    """A linear layer whose products, while it trains on a CPU that has instructions for it, may be of bfloat16 numbers.
-
-    Weights, sums and activations stay float32, and so does prediction. Where the matrix products of the heads are the
-    whole cost, on vectors, a training step takes two thirds of the time.
-    """
-
-    low_precision = False
-    kept: tuple[Tensor, int, int] | None = None
-    """the weights in bfloat16, as an optimiser that keeps them up to date left them; then where the weights that they
-    were made of lie, and how often these had been changed"""
-
-    def forward(self, x: Tensor) -> Tensor:
-        if not (self.training and self.is_wide and x.device.type == "cpu" and x.dim() == 2):
-            return super().forward(x)
-        factor = self.low_weight() if self.low_precision else self.weight.detach()
-        return cast(Tensor, _Product.apply(x, self.weight, self.bias, factor))
-
-    @property
-    def is_wide(self) -> bool:
-        """Whether the products outweigh what is done around them to have them faster."""
-        return self.in_features * self.out_features >= _WIDE
-
-    def low_weight(self) -> Tensor:
-        """The weights in bfloat16: those kept, unless the weights are others now (loaded, or put in their place)."""
-        if self.kept is not None and self.kept[1:] == (self.weight.data_ptr(), self.weight._version):
-            return self.kept[0]
-        return self.weight.detach().bfloat16()
-
-    def keep(self, low: Tensor) -> None:
-        """Take these for the weights in bfloat16 until the weights change."""
-        self.kept = low, self.weight.data_ptr(), self.weight._version
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "kept"}  # copies are on their own
-
-
-class _Product(torch.autograd.Function):
-    """x·Wᵀ + b, with the products in the precision of `factor`, which is W.
-
-    Often one half of a batch, the target's, has no part in the loss of a head, and its gradient is all zeros: the
-    products of the backward pass, most of the work, are then made of the other half alone.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, factor: Tensor) -> Tensor:
-        x = x.to(factor.dtype)
-        ctx.save_for_backward(x, factor)
-        return torch.mm(x, factor.t()).to(bias.dtype).add_(bias)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        x, factor = ctx.saved_tensors
-        whole = gradients[0]
-        rows = _rows_that_matter(whole)
-        gradient = whole[:rows].to(factor.dtype)
-        by_input = by_weight = by_bias = None
-        if ctx.needs_input_grad[0]:
-            by_input = torch.mm(gradient, factor).to(whole.dtype)
-            if rows < len(whole):
-                by_input = torch.cat([by_input, by_input.new_zeros(len(whole) - rows, by_input.shape[1])])
-        if ctx.needs_input_grad[1]:
-            by_weight = torch.mm(gradient.t(), x[:rows])
-        if ctx.needs_input_grad[2]:
-            by_bias = whole[:rows].sum(0)
-        return by_input, by_weight, by_bias, None
-
-
-def _rows_that_matter(gradient: Tensor) -> int:
-    """Half of the rows if the others are all zeros, else all of them."""
-    half = len(gradient) // 2
-    least, most = torch.aminmax(gradient[half:])
-    return half if half and least.item() == most.item() == 0 else len(gradient)
-
-
-class Dropout(nn.Module):
-    """Dropout whose mask is cheap on a CPU too: one random byte an element instead of one draw of the generator.
-
-    PyTorch's own spends an eighth of a training step on the CPU there. The probability is rounded to 1/256.
-    """
-
-    def __init__(self, p: float) -> None:
-        super().__init__()
-        self.p = p
-
-    def forward(self, x: Tensor) -> Tensor:
-        if not self.training or self.p == 0:
-            return x
-        if x.device.type != "cpu":
-            return nn.functional.dropout(x, self.p)
-        dropped = min(255, round(256 * self.p))
-        draws = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(-(2**63), None)  # all 64 bits are random
-        # In place and in floating point: PyTorch has fast loops for that, and none for what is true or false.
-        kept = draws.view(torch.uint8)[: x.numel()].view(x.shape).to(x.dtype).ge_(dropped)
-        return x * kept.mul_(256 / (256 - dropped))
-
-    def extra_repr(self) -> str:
-        return f"p={self.p}"
-
-
-def reverse_gradient(x: Tensor, scale: Tensor | float = 1.0) -> Tensor:
-    """The identity, whose gradient is multiplied by −scale. `scale` may be a tensor that follows a schedule."""
-    return cast(Tensor, _ReverseGradient.apply(x, scale))
-
-
-class _ReverseGradient(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, scale: Tensor | float) -> Tensor:
-        ctx.scale = scale  # a number stays one: making a tensor of it here would copy to the device in every step
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return -ctx.scale * gradients[0], None
 
 
 class Backbone(nn.Module):

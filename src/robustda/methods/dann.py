@@ -18,11 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from robustda.alignment import domain_accuracy, domain_loss
+from robustda.layers import Wide, reverse_gradient
 from robustda.losses import entropy, weighted_risk
 from robustda.methods.base import Batch, Method, Phase, Schedule, Task
 from robustda.methods.checks import check_at_least
 from robustda.methods.registry import register
-from robustda.nets import Backbone, Classifier, Wide, reverse_gradient
+from robustda.nets import Backbone, Classifier
 
 __all__ = ["DANN", "DomainAdversarial", "DomainAdversarialMethod", "Encounter"]
 

@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from robustda.data.parallel import in_order
 from robustda.errors import DataError
+from robustda.files import sync
 from robustda.reading import read_object
 
 __all__ = [
@@ -241,7 +242,7 @@ def _write_meta(own: Path, meta: dict[str, Any]) -> None:
         json.dump(meta, file)
         file.flush()
         os.fsync(file.fileno())
-    _sync_folder(own)
+    sync(own)
 
 
 def _ends(path: Path) -> str:
@@ -272,7 +273,7 @@ def _publish(own: Path, place: Path, decoder: str) -> Entry:
                 os.rename(place, aside)
                 shutil.rmtree(aside, ignore_errors=True)
         else:
-            _sync_folder(own.parent)
+            sync(own.parent)
             entry.pixels.filename = str(place / "pixels.raw")
             return entry
 
@@ -284,14 +285,6 @@ def _sweep(parent: Path) -> None:
             newest = max(part.stat().st_mtime for part in (left, *left.iterdir()))
             if time.time() - newest > ABANDONED_S:
                 shutil.rmtree(left, ignore_errors=True)
-
-
-def _sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextlib.contextmanager

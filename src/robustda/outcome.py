@@ -32,7 +32,7 @@ def conclude(run: Run, phase: Phase) -> None:
     import pandas as pd
 
     method, memory = run.method, run.task.memory
-    logits = forward_all(phase.network, run.task.target)
+    logits = phase.logits() if phase.logits else forward_all(phase.network, run.task.target)
     probabilities = torch.softmax(logits, dim=1).cpu().numpy()
     if not np.isfinite(probabilities).all():
         raise RunError(f"training diverged: the predictions are not finite; {remedy(phase)}")

@@ -76,6 +76,8 @@ class Task:
     memory: dict[str, Tensor] = field(default_factory=dict)
     confirmed: Tensor | None = None
     """source examples whose label a person has kept or corrected: a curriculum has no business to doubt them"""
+    made: dict[str, np.ndarray] = field(default_factory=dict)
+    """what one phase has made and a later one can use, or make again: it is not saved"""
 
     @torch.no_grad()
     def losses(self, network: nn.Module) -> Tensor:
@@ -141,6 +143,8 @@ class Phase:
     task: Task | None = None
     """The data as this phase sees them, where that is not as the run has them: features that were made once, say. It
     shares the run's memory."""
+    logits: Callable[[], Tensor] | None = None
+    """The logits for all of the target at the end, where there is a shorter way to them than through the network."""
     schedules: dict[str, Schedule] = field(default_factory=dict)
     """What else changes with the progress, beside the learning rate: logged with it."""
 

@@ -107,7 +107,8 @@ class Clarity(Agreeing):
         network = self.network(task.source.example_shape, task.n_classes).requires_grad_(False)
 
         def settle() -> None:
-            believed = self.believed(_unit(_features(network, task.source)), task)
+            task.made["source"] = _features(network, task.source)  # what takes the time on a CPU: once is enough
+            believed = self.believed(_unit(task.made["source"]), task)
             known = believed.sum(dim=1) > 0
             task.memory["believed"] = torch.where(known, believed.argmax(dim=1), -1).to(task.device)
 
@@ -124,8 +125,9 @@ class Clarity(Agreeing):
         seen = task
         if not isinstance(network.backbone, Identity):
             network.to(task.device).eval()
-            made = (Domain.from_arrays(_features(network, inputs)) for inputs in (task.source, task.target))
-            source, target = (Inputs(domain, task.device) for domain in made)
+            known = task.made.pop("source", None)  # not there in a run that was resumed
+            made = (_features(network, task.source) if known is None else known, _features(network, task.target))
+            source, target = (Inputs(Domain.from_arrays(features), task.device) for features in made)
             seen = replace(task, source=source, target=target)
             network.on_features = True
 
@@ -138,7 +140,7 @@ class Clarity(Agreeing):
             task.memory |= {_HEAD + name: tensor.clone() for name, tensor in state.items()}
 
         phase = self._phase("learn", network, task, self.head_steps, self.head_rate)
-        return replace(phase, task=seen, end=end)
+        return replace(phase, task=seen, end=end, logits=lambda: forward_all(network.say, seen.target))
 
     def further(self, task: Task) -> Phase:
         """Go on with the whole network."""
@@ -245,8 +247,14 @@ def _features(network: TwoOpinions, inputs: Inputs) -> np.ndarray:
     """What the backbone makes of all inputs; of images, where it knows nothing yet, the pixels."""
     if isinstance(network.backbone, Identity):
         return inputs.array  # as they are: a million of them need no copy
-    backbone = network.described if network.knowing or not inputs.images else Pixels()
-    return forward_all(backbone, inputs).cpu().numpy()
+    if inputs.images and not network.knowing:
+        return forward_all(Pixels(), inputs).cpu().numpy()
+    backbone = network.backbone
+    before, backbone.low_precision = backbone.low_precision, False  # both domains alike, whichever phase asks
+    try:
+        return forward_all(network.described, inputs).cpu().numpy()
+    finally:
+        backbone.low_precision = before
 
 
 def _unit(features: np.ndarray) -> np.ndarray:

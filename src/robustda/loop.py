@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robustda.compiling import compile_backbone, uncompile
 from robustda.data.batches import Inputs, derive_seed
 from robustda.data.domain import Domain
 from robustda.data.views import view
@@ -116,6 +117,7 @@ class Run:
             raise
         self.tracking.finish(self.method.summary_)
         self.ranks.undivide(phase.network)
+        uncompile(phase.network)
         in_one(phase.network)
 
     def _phases(self, tensors: dict[str, Tensor], first: int, step: int) -> Phase:
@@ -183,6 +185,10 @@ class Run:
         if self.ranks.size > 1:  # they should be equal anyway; on different machines they might not be to the last bit
             phase.network.load_state_dict(self.ranks.tensors_of_first(phase.network.state_dict()))
         in_pieces(phase.network, self.runtime.pieces)
+        # What is recomputed in the backward pass is left to those who recompute it.
+        whole = self.runtime.pieces == 1 and not self.method.checkpointing
+        if self.runtime.compile and whole and self.device.type == "cuda":
+            compile_backbone(phase.network)
         self.ranks.divide(phase.network)
         return phase
 

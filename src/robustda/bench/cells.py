@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from robustda.data.domain import Domain
     from robustda.methods import Method
 
-__all__ = ["TARGET_FEATURES", "Cell", "Noise", "Protocol", "run_cell"]
+__all__ = ["TARGET_FEATURES", "BatchNorm", "Cell", "Noise", "Protocol", "run_cell"]
 
 Noise = Literal["none", "label", "feature", "mixed"]
 Protocol = Literal["features", "finetune"]
+BatchNorm = Literal["learn", "keep"]
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,14 @@ TARGET_FEATURES = "target_features.npz"
 
 
 def run_cell(
-    cell: Cell, out: Path, root: Path, *, device: str = "auto", threads: int = 0, keep_features: bool = False
+    cell: Cell,
+    out: Path,
+    root: Path,
+    *,
+    device: str = "auto",
+    threads: int = 0,
+    keep_features: bool = False,
+    compile: bool = False,
 ) -> None:
     """Fit the cell in ``out/cells/<key>``, or take up where it stopped; a mistake is noted there and not raised.
 
@@ -69,14 +77,15 @@ def run_cell(
     folder.mkdir(parents=True, exist_ok=True)
     while not (folder / "cell.json").exists():
         try:
-            return _run_cell(cell, folder, out, root, device, threads, keep_features)
+            how = {"device": device, "threads": threads, "compile": compile}
+            return _run_cell(cell, folder, out, root, how, keep_features)
         except RunInUse:
             from robustda.files import wait_until_free
 
             wait_until_free(folder)
 
 
-def _run_cell(cell: Cell, folder: Path, out: Path, root: Path, device: str, threads: int, keep_features: bool) -> None:
+def _run_cell(cell: Cell, folder: Path, out: Path, root: Path, how: dict[str, Any], keep_features: bool) -> None:
     from robustda.methods import create_method
 
     error = folder / "error.txt"
@@ -88,8 +97,7 @@ def _run_cell(cell: Cell, folder: Path, out: Path, root: Path, device: str, thre
         source = noisy_domain(root, cell.protocol, cell.source, cell.noise, cell.rate, cell.draw, out)
         target = target_domain(root, cell.protocol, cell.target, out)
         method = create_method(cell.method, seed=cell.seed, steps=cell.steps, **settings)
-        how = {"device": device, "threads": threads, "tensorboard": False, "progress": False}
-        method.fit(source, target, out=folder, stages=out / "stages", **how)
+        method.fit(source, target, out=folder, stages=out / "stages", tensorboard=False, progress=False, **how)
         if keep_features:
             features, labels = _features(method, target)
             np.savez_compressed(folder / TARGET_FEATURES, x=features.astype(np.float16), y=labels)
@@ -100,7 +108,7 @@ def _run_cell(cell: Cell, folder: Path, out: Path, root: Path, device: str, thre
             what = f"{type(failure).__name__}: {failure}\n{traceback.format_exc()}"
             error.write_text(f"{failure}\n" if isinstance(failure, RobustDAError) else what)
         return
-    note = asdict(cell) | {"hardware": _hardware(device), "version": __version__}
+    note = asdict(cell) | {"hardware": _hardware(how["device"]), "version": __version__}
     temporary = folder / ".cell.json"
     temporary.write_text(json.dumps(note, indent=1, ensure_ascii=False) + "\n")
     os.replace(temporary, folder / "cell.json")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from robustda.bench import paper
-from robustda.bench.cells import Cell, Protocol
+from robustda.bench.cells import BatchNorm, Cell, Protocol
 from robustda.data.catalog import parse_task
 from robustda.errors import ConfigError
 from robustda.methods import method_class, method_names
@@ -82,6 +82,7 @@ def _table1() -> Experiment:
         rows.append(Row(name, name, paper=published))
         if name == "rda":
             rows.append(Row("rda, rates given", name, given=True, paper=published))
+            rows.append(Row("rda, corrupted told apart", name, {"corrupted": "tell_apart"}, paper=published))
     return Experiment("table1", "Office-31, 40 % corruption of labels, features, and both", columns, tuple(rows))
 
 
@@ -170,6 +171,7 @@ def cells_of(
     seeds: Sequence[int] = (0, 1, 2),
     draws: Sequence[str] = (),
     steps: int = 0,
+    batch_norm: BatchNorm = "keep",
 ) -> list[tuple[Row, Column, Cell]]:
     """Every cell with its place in the table, one seed after the other, so that a cut-off grid has whole tables."""
     known = [row.label for row in chosen.rows] + method_names()
@@ -189,7 +191,7 @@ def cells_of(
     by_method = {name for name in rows if name not in labels}  # a row's own name means that row alone
     steps = steps or (2000 if protocol == "features" else 3000)
     return [
-        (row, column, _cell(row, column, draw, seed, steps, protocol))
+        (row, column, _cell(row, column, draw, seed, steps, protocol, batch_norm))
         for draw in draws
         for seed in seeds
         for row in chosen.rows
@@ -200,10 +202,12 @@ def cells_of(
     ]
 
 
-def _cell(row: Row, column: Column, draw: str, seed: int, steps: int, protocol: Protocol) -> Cell:
+def _cell(
+    row: Row, column: Column, draw: str, seed: int, steps: int, protocol: Protocol, batch_norm: BatchNorm
+) -> Cell:
     source, target = parse_task(column.task)
     noise = column.noise if column.rate else "none"
-    settings = dict(row.settings)
+    settings = dict(row.settings) | ({"batch_norm": batch_norm} if protocol == "finetune" else {})
     if row.given and row.method == "rda":
         settings = oracle(noise, column.rate) | settings
     # What is a default anyway would only make the same cell look like another one.

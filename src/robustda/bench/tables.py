@@ -64,7 +64,10 @@ def fill(
             place = rows.index(row), columns.index(column), repetitions.index((cell.draw, cell.seed))
             values[place] = 100 * float(line[f"accuracy_{which}"])
     first = placed[0][2]
-    protocol = "frozen ResNet-50 features" if first.protocol == "features" else "ResNet-50 fine-tuned on images"
+    protocol = "frozen ResNet-50 features"
+    if first.protocol == "finetune":
+        kept = any(cell.settings.get("batch_norm") == "keep" for _, _, cell in placed)
+        protocol = f"ResNet-50 fine-tuned on images, its batch norm {'kept as it came' if kept else 'learning too'}"
     draws, seeds = {draw for draw, _ in repetitions}, {seed for _, seed in repetitions}
     whose = "the authors' noise draws" if draws == {"authors"} else f"noise draws: {', '.join(sorted(draws))}"
     caption = (

@@ -16,7 +16,9 @@ __all__ = ["bench"]
 
 def bench(arguments: list[str]) -> int:
     """Fill a table of the paper: what is done is kept, and the same command goes on with the rest."""
-    from robustda.bench.cells import Protocol
+    from functools import partial
+
+    from robustda.bench.cells import BatchNorm, Protocol, run_cell
     from robustda.bench.criteria import collect_evaluations, merge_evaluations
     from robustda.bench.data import data_root
     from robustda.bench.experiments import EXPERIMENTS, cells_of, experiment
@@ -43,6 +45,9 @@ def bench(arguments: list[str]) -> int:
     )
     parser.add_argument("--steps", type=int, default=0, help="training steps (0: 2,000 on features, 3,000 on images)")
     parser.add_argument(
+        "--batch_norm", type=BatchNorm, default="keep", help="of a backbone that is fine-tuned: as the methods' option"
+    )
+    parser.add_argument(
         "--engine", type=Engine, default="inline", help="one after the other, in processes, or on a Ray cluster"
     )
     parser.add_argument("--jobs", type=int, default=1, help="cells at a time, if not inline")
@@ -50,6 +55,7 @@ def bench(arguments: list[str]) -> int:
     parser.add_argument("--device", type=str, default="auto", help="cpu, cuda, ...")
     which = "of the final iteration, chosen without target labels (im, snd, bnm), or best on the target, an oracle's"
     parser.add_argument("--accuracy", type=Literal["final", "im", "snd", "bnm", "best"], default="final", help=which)
+    add_switch(parser, "compile", False, "compile a backbone that is fine-tuned: as fit's option")
     add_switch(parser, "print_only", False, "run nothing: print the table from the results file that is in --out")
     chosen = parser.parse_args(arguments)
     out = Path(chosen.out)
@@ -64,7 +70,7 @@ def bench(arguments: list[str]) -> int:
     if chosen.name == "fig-losses":
         return _bench_losses(chosen, out)
     named = experiment(chosen.name)
-    how = {name: chosen[name] for name in ("protocol", "tasks", "noises", "seeds", "steps")}
+    how = {name: chosen[name] for name in ("protocol", "tasks", "noises", "seeds", "steps", "batch_norm")}
     how["draws"] = [str(draw) for draw in chosen["draws"]]
     placed = cells_of(named, rows=chosen.methods, **how)
     if not placed:
@@ -75,7 +81,7 @@ def bench(arguments: list[str]) -> int:
     if not chosen.print_only:
         how = {name: chosen[name] for name in ("engine", "jobs", "device", "limit_minutes")}
         todo = [cell for cell, line in zip(cells, lookup(results, cells), strict=True) if line is None]
-        run_grid(todo, out, data_root(chosen.data), **how)
+        run_grid(todo, out, data_root(chosen.data), run=partial(run_cell, compile=chosen.compile), **how)
         results = merge(results, collect(cells, out))
         write_results(results, file)
         judged = out / "evaluations.csv"

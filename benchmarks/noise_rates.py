@@ -42,7 +42,7 @@ def main() -> None:
     for noise in arguments.noises:
         for rate in arguments.rates if noise == "label" else [0.4]:
             for name in arguments.domains:
-                prepare(root, name, noise, rate, "authors", arguments.work)
+                prepare(root, "features", name, noise, rate, "authors", arguments.work)
                 source = noisy_domain(root, "features", name, noise, rate, "authors", arguments.work)
                 record = noise_record(root, name, noise, rate, "authors")
                 place = {identity: row for row, identity in enumerate(record.ids.tolist())}

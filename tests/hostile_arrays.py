@@ -185,6 +185,12 @@ bad("npz", "features as Python objects (pickle)", "of Python objects, which are 
 bad("npz", "no array x", "has no array 'x'")(npz(features_=X, y=Y))
 bad("npz", "no labels", "has no labels: save them as the array 'y'")(npz(x=X))
 bad("npz", "other numbers of labels and examples", "4", "3")(npz(x=X, y=Y[:3]))
+bad("npz", "marks that are neither true nor false", "'corrupted' must hold true or false for each of its 4 examples")(
+    npz(x=X, y=Y, corrupted=np.array([0, 1, 2, 0]))
+)
+bad("npz", "fewer marks than examples", "'corrupted' must hold true or false")(
+    npz(x=X, y=Y, corrupted=np.array([True]))
+)
 bad("npz", "no examples", "not an array of shape (0, 3)")(npz(x=X[:0], y=Y[:0]))
 bad("npz", "an array of five dimensions", "source.npz")(npz(x=np.zeros((2, 2, 2, 2, 2)), y=Y[:2]))
 bad("npz", "complex numbers", "features must be real numbers")(npz(x=X + 1j, y=Y))

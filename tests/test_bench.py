@@ -148,7 +148,7 @@ def test_the_name_of_a_row_means_that_row_and_the_name_of_a_method_all_of_its_ro
     assert {row.label for row, _, _ in cells_of(table3, rows=["rda"])} == {"del-OCL", "del-PMD", "RDA"}
 
 
-@pytest.mark.parametrize("protocol", ["features", "finetune"])
+@pytest.mark.parametrize("protocol", ["features", "mirrored", "finetune"])
 def test_office_home_is_run_from_its_folders(tmp_path: Path, protocol: str) -> None:
     data = tmp_path / "data"
     for folder in ("Office-Home/Art", "Office-Home/RealWorld/images"):
@@ -157,7 +157,7 @@ def test_office_home_is_run_from_its_folders(tmp_path: Path, protocol: str) -> N
     (data / "weights").mkdir()
     save_file(backbone.model.state_dict(), data / "weights" / "resnet50_v1_imagenet.safetensors")
     how = {"tasks": ["Ar-Rw"], "seeds": [0], "protocol": protocol, "steps": 1}
-    placed = cells_of(experiment("table2"), rows=["prototypes" if protocol == "features" else "source_only"], **how)
+    placed = cells_of(experiment("table2"), rows=["source_only" if protocol == "finetune" else "prototypes"], **how)
     outcome = run_grid(cells(placed), tmp_path / "out", data, device="cpu", progress=False)
     assert (outcome.done, outcome.failed) == (1, 0)
     line = lookup(collect(cells(placed), tmp_path / "out"), cells(placed))[0]

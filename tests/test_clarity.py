@@ -15,7 +15,7 @@ from robustda import Clarity, Domain
 from robustda.bench.data import noisy_domain, target_domain
 from robustda.losses import class_confusion
 from robustda.methods.clarity import TwoOpinions
-from robustda.nets import Identity
+from robustda.nets import Identity, create_backbone
 from test_every_method import QUIET, blobs
 
 BRIEF = {"width": 32, "head_steps": 60, "steps": 6, "batch_size": 16, "learning_rate": 0.01}
@@ -157,6 +157,37 @@ def test_a_pretrained_backbone_sees_every_example_once_and_stays_as_it_is(tmp_pa
     assert all(torch.equal(used.state_dict()[name], tensor) for name, tensor in before.items())
     loaded = robustda.load(tmp_path / "run", device="cpu", backbone=Normed())
     np.testing.assert_array_equal(loaded.predict_proba(target), method.predict_proba(target))
+
+
+def test_photographs_are_seen_from_both_sides(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (40, 72, 72, 3)).astype(np.uint8)
+    pixels[:20, :, :, 0] //= 4  # the second class is red
+    domain = Domain.from_arrays(pixels, np.arange(40) // 20)
+    turned = Domain.from_arrays(pixels[:, :, ::-1], domain.labels)
+    images = torch.rand(3, 3, 63, 63)
+    how = {**BRIEF, "backbone": create_backbone("resnet10t", (72, 72, 3), "random"), "image_size": 72}
+    method = Clarity(**how).fit(domain, domain.unlabelled(), **QUIET)
+    np.testing.assert_allclose(method.predict_proba(turned), method.predict_proba(domain), atol=1e-5)
+    for changed, alike in (({}, True), ({"mirror": False}, False), ({"augment": "none"}, False)):
+        network = Clarity(**how, **changed).network((72, 72, 3), 2).eval()
+        with torch.no_grad():
+            assert torch.allclose(network.described(images), network.described(images.flip(3)), atol=1e-5) == alike
+
+
+def test_marked_examples_are_judged_among_their_own_kind() -> None:
+    """Each corrupted example looks like the next class: beside its like its label is right, beside the others wrong."""
+    rng = np.random.default_rng(1)
+    y = np.arange(400) % 4
+    odd = rng.random(400) < 0.3
+    centres = 4 * rng.normal(size=(4, 16))
+    x = (centres[(y + odd) % 4] + rng.normal(size=(400, 16))).astype(np.float32)
+    source, target = Domain.from_arrays(x, y, corrupted=odd), Domain.from_arrays(x[~odd])
+    trust = Clarity(**BRIEF).fit(source, target, **QUIET).trust_
+    assert trust[odd].mean() > 0.9
+    ignoring = Clarity(**BRIEF, corrupted="ignore").fit(source, target, **QUIET).trust_
+    assert ignoring[odd].mean() < 0.1
+    assert min(trust[~odd].mean(), ignoring[~odd].mean()) > 0.9
 
 
 def test_tuning_goes_on_from_the_head_and_keeps_the_statistics(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from robustda.data.catalog import office31_draw, office31_features, office31_ima
 from robustda.data.domain import Domain
 from robustda.errors import DataError
 from robustda.features import extract_features
+from robustda.nets import create_backbone
 from robustda.noise import corrupt
 
 SMALL = {"backbone": "resnet10t", "weights": "random", "device": "cpu"}
@@ -50,6 +51,36 @@ def test_the_size_of_a_batch_does_not_matter(folder: Path, tmp_path: Path) -> No
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-5)
 
 
+def test_photographs_are_seen_from_both_sides_and_small_images_from_one() -> None:
+    backbone = create_backbone("resnet10t", (224, 224, 3), "random")
+    rng = np.random.default_rng(0)
+    for size, mirror, expected in ((80, None, True), (80, False, False), (48, None, False), (48, True, True)):
+        pixels = rng.integers(0, 256, (6, size, size, 3)).astype(np.uint8)
+        ways = [Domain.from_arrays(x) for x in (pixels, pixels[:, :, ::-1])]
+        here, there = (extract_features(one, backbone=backbone, mirror=mirror, device="cpu").x for one in ways)
+        assert np.allclose(here, there, atol=1e-5) == expected, (size, mirror)
+        once = [extract_features(one, backbone=backbone, mirror=False, device="cpu").x for one in ways]
+        if expected:
+            np.testing.assert_allclose(here, np.mean(once, axis=0), atol=1e-5)
+
+
+def test_corrupted_images_are_marked_and_the_marks_stay(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    steps = rng.normal(size=(40, 200, 200)).cumsum(axis=1).cumsum(axis=2)
+    steps -= steps.min(axis=(1, 2), keepdims=True)
+    pixels = (255 * steps / steps.max(axis=(1, 2), keepdims=True)).astype(np.uint8)
+    pixels[::5] = rng.integers(0, 256, pixels[::5].shape)
+    domain = Domain.from_arrays(np.repeat(pixels[..., None], 3, axis=3), np.arange(40) % 2)
+    found = extract_features(domain, backbone="resnet10t", weights="random", device="cpu")
+    assert found.corrupted is not None
+    assert np.flatnonzero(found.corrupted).tolist() == list(range(0, 40, 5))
+    found.save_npz(tmp_path / "features.npz")
+    back = Domain.read(tmp_path / "features.npz")
+    np.testing.assert_array_equal(back.corrupted, found.corrupted)
+    assert back.take([5, 1, 2]).corrupted.tolist() == [True, False, False]
+    assert extract_features(domain, backbone="resnet10t", weights="random", find_corrupted=False).corrupted is None
+
+
 def test_vectors_are_refused() -> None:
     with pytest.raises(DataError, match="vectors already"):
         extract_features(Domain.from_arrays(np.zeros((3, 2), dtype=np.float32)))
@@ -76,7 +107,8 @@ def test_office31_features_are_reproduced_and_noise_moves_only_the_corrupted(tmp
     record = office31_draw(root, "webcam", "feature", 0.4)
     noisy = record.apply(office31_images(root, "webcam")).take(np.arange(12))
     weights = str(root / "weights" / "resnet50_v1_imagenet.safetensors")
-    found = extract_features(noisy, backbone="resnet50_v1", weights=weights, device="cpu", cache_dir=tmp_path)
+    how = {"backbone": "resnet50_v1", "weights": weights, "device": "cpu", "mirror": False}
+    found = extract_features(noisy, cache_dir=tmp_path, **how)
     stored = office31_features(root, "webcam")
     place = {name: row for row, name in enumerate(stored.ids)}
     clean = np.asarray(stored.x)[[place[name] for name in found.ids]]

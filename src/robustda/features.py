@@ -8,14 +8,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from robustda.data.batches import Inputs
 from robustda.data.domain import Domain
-from robustda.data.views import at_size, natural_size, view
+from robustda.data.views import SMALL, at_size, natural_size, two_views, view
 from robustda.engine import Runtime, place
 from robustda.errors import DataError
 from robustda.methods.base import Method
+from robustda.noise.corruption import image_corruption
+from robustda.noise.soundness import SIDE
 from robustda.progress import Bar
 
 __all__ = ["extract_features"]
@@ -31,13 +34,18 @@ def extract_features(
     batch_size: int = 64,
     device: str = "auto",
     precision: str = "float32",
+    mirror: bool | None = None,
+    find_corrupted: bool = True,
     progress: bool = False,
     **decoding: Any,
 ) -> Domain:
     """The domain with its images replaced by the backbone's features of their centre; ids, labels and names stay.
 
     `backbone`, `weights` and `image_size` are those of a method, `decoding` what `Domain.decoded` takes: cache_dir,
-    strict. Images that cannot be read are left out, with a warning.
+    strict. Images that cannot be read are left out, with a warning. With `mirror` an image's features are the mean of
+    its own and its mirror image's; if that is left open, photographs are mirrored and images of up to 64 pixels are
+    not. `find_corrupted` marks images that look blurred or noisy, since their features will hardly show it: methods and
+    the audit go by `Domain.corrupted` then.
     """
     if domain.kind != "images":
         raise DataError(f"{domain.called} holds vectors already: give a folder or a table of images")
@@ -45,6 +53,7 @@ def extract_features(
     size = image_size or natural_size(domain)
     domain = at_size(domain, size, progress=progress, **decoding)
     inputs = Inputs(domain, runtime.torch_device(), crop=view(size)[1])
+    mirror = size > SMALL if mirror is None else mirror
     psi = Method(backbone=backbone, weights=weights).make_backbone(inputs.example_shape).eval()
     place(psi, inputs.device)
     low = precision == "bfloat16"
@@ -52,6 +61,9 @@ def extract_features(
     with Bar("features", len(inputs), unit="images", show=progress) as bar, runtime.limits():
         for batch in inputs.in_order(batch_size):
             with torch.autocast(inputs.device.type, torch.bfloat16, enabled=low):
-                rows.append(psi(batch).float().cpu())
+                rows.append((two_views(psi, batch) if mirror else psi(batch)).float().cpu())
             bar.update(sum(map(len, rows)))
-    return replace(domain, x=torch.cat(rows).numpy())
+    marks = domain.corrupted
+    if marks is None and find_corrupted and size >= SIDE:
+        marks = image_corruption(np.asarray(domain.x)).corrupted
+    return replace(domain, x=torch.cat(rows).numpy(), corrupted=marks)

@@ -62,6 +62,7 @@ class Run:
                 target=Inputs(target, self.device, **how),
                 n_classes=len(source.classes),
                 device=self.device,
+                corrupted=source.corrupted,
             )
         self.health = Health(method, self.task, source.classes, folder)
         self.stop = StopRequest()

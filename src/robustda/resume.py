@@ -58,6 +58,7 @@ def fingerprint(*domains: Domain) -> dict[str, Any]:
             text = "\0".join(domain.ids[start : start + _IDS].tolist())
             digest.update((text if start == 0 else f"\0{text}").encode())
         digest.update(b"" if domain.y is None else domain.y.tobytes())
+        digest.update(b"" if domain.corrupted is None else domain.corrupted.tobytes())
         digest.update(content_digest(np.asanyarray(domain.x)))
     named = dict(zip(("source", "target"), domains, strict=False))
     return {

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["TARGET_FEATURES", "BatchNorm", "Cell", "Noise", "Protocol", "run_cell"]
 
 Noise = Literal["none", "label", "feature", "mixed"]
-Protocol = Literal["features", "finetune"]
+Protocol = Literal["features", "mirrored", "finetune"]
+"""Frozen features as the data folder has them; frozen features as `robustda features` makes them of images and their
+mirror images, those that look corrupted marked; or the backbone trained on the images."""
 BatchNorm = Literal["learn", "keep"]
 
 

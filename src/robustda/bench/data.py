@@ -11,8 +11,10 @@ import numpy as np
 from robustda.bench.pack import corrupted_files, use_corrupted_files
 from robustda.data.catalog import OFFICE_31, dataset_of, domain_images, office31_draw, office31_features
 from robustda.data.domain import Domain
+from robustda.data.views import at_size, natural_size
 from robustda.errors import ConfigError
 from robustda.noise import NoiseRecord, corrupt
+from robustda.noise.corruption import image_corruption
 
 __all__ = ["data_root", "noise_record", "noisy_domain", "prepare", "prepare_clean", "target_domain"]
 
@@ -29,9 +31,9 @@ def target_domain(root: Path, protocol: str, name: str, work: Path = Path("runs/
     """A target as it is; its labels are for scoring. Features that the data folder lacks come from `work`."""
     if protocol == "finetune":
         return domain_images(root, name)
-    if dataset_of(name) is OFFICE_31:
+    if protocol == "features" and dataset_of(name) is OFFICE_31:
         return office31_features(root, name)
-    return replace(Domain.from_npz(_features_file(work, name)), name=name)
+    return replace(Domain.from_npz(_features_file(work, protocol, name)), name=name)
 
 
 def noise_record(root: Path, name: str, noise: str, rate: float, draw: str) -> NoiseRecord:
@@ -55,39 +57,57 @@ def noisy_domain(root: Path, protocol: str, name: str, noise: str, rate: float, 
     labelled = replace(record, corrupted_features=np.zeros(len(record), dtype=bool)).apply(clean)
     if not record.corrupted_features.any():
         return labelled
-    found = Domain.from_npz(_features_file(work, name, noise, rate, draw))
-    return replace(labelled, x=_merged(clean, found))
+    file = _features_file(work, protocol, name, noise, rate, draw)
+    marks = np.load(_marks_file(file)) if protocol == "mirrored" else None
+    return replace(labelled, x=_merged(clean, Domain.from_npz(file)), corrupted=marks)
 
 
-def prepare_clean(root: Path, name: str, work: Path, *, device: str = "auto") -> None:
+def prepare_clean(root: Path, protocol: str, name: str, work: Path, *, device: str = "auto") -> None:
     """Features of a domain, once, where the data folder has none."""
-    file = _features_file(work, name)
-    if dataset_of(name) is not OFFICE_31 and not file.exists():
-        _extract(domain_images(root, name), root, device).save_npz(file)
+    file = _features_file(work, protocol, name)
+    known = protocol == "features" and dataset_of(name) is OFFICE_31
+    if not known and not file.exists():
+        _extract(domain_images(root, name), root, device, protocol, marks=True).save_npz(file)
 
 
-def prepare(root: Path, name: str, noise: str, rate: float, draw: str, work: Path, *, device: str = "auto") -> None:
-    """Features of the images that the noise corrupts, once: of the others there are features already."""
-    file = _features_file(work, name, noise, rate, draw)
+def prepare(
+    root: Path, protocol: str, name: str, noise: str, rate: float, draw: str, work: Path, *, device: str = "auto"
+) -> None:
+    """Features of the images that the noise corrupts, once: of the others there are features already.
+
+    Which images look corrupted is seen beside all the others.
+    """
+    file = _features_file(work, protocol, name, noise, rate, draw)
     if noise not in ("feature", "mixed") or rate == 0 or file.exists():
         return
     record = noise_record(root, name, noise, rate, draw)
     if not record.corrupted_features.any():
         return
     images = record.apply(domain_images(root, name))
+    if protocol == "mirrored":
+        images = at_size(images, natural_size(images))
+        np.save(_marks_file(file), image_corruption(np.asarray(images.x)).corrupted)
     hit = np.flatnonzero(np.isin(images.ids, record.ids[record.corrupted_features]))
-    _extract(images.take(hit), root, device).unlabelled().save_npz(file)
+    _extract(images.take(hit), root, device, protocol).unlabelled().save_npz(file)
 
 
-def _extract(images: Domain, root: Path, device: str) -> Domain:
+def _extract(images: Domain, root: Path, device: str, protocol: str, *, marks: bool = False) -> Domain:
     from robustda.features import extract_features
 
     weights = str(root / "weights" / "resnet50_v1_imagenet.safetensors")
-    return extract_features(images, backbone="resnet50_v1", weights=weights, device=device, progress=True)
+    mirror = protocol == "mirrored"
+    how = {"mirror": mirror, "find_corrupted": mirror and marks, "device": device, "progress": True}
+    return extract_features(images, backbone="resnet50_v1", weights=weights, **how)  # type: ignore[arg-type]
 
 
-def _features_file(work: Path, name: str, noise: str = "none", rate: float = 0, draw: str = "clean") -> Path:
-    folder = work / "features"
+def _marks_file(features: Path) -> Path:
+    return features.with_suffix(".marks.npy")
+
+
+def _features_file(
+    work: Path, protocol: str, name: str, noise: str = "none", rate: float = 0, draw: str = "clean"
+) -> Path:
+    folder = work / ("mirrored" if protocol == "mirrored" else "features")
     folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{name}_{noise}_{rate:g}_{draw}.npz"
 

@@ -38,7 +38,7 @@ def measure_discrepancy(root: Path, work: Path, seeds: Sequence[int], *, device:
     target = np.asarray(target_domain(root, "features", "webcam", work).x)
     lines = []
     for rate in RATES:
-        prepare(root, "amazon", "feature", rate, "authors", work, device=device)
+        prepare(root, "features", "amazon", "feature", rate, "authors", work, device=device)
         source = noisy_domain(root, "features", "amazon", "feature", rate, "authors", work)
         proxy = np.ones(len(source), dtype=bool)
         if rate:

@@ -189,7 +189,7 @@ def cells_of(
     wanted = {parse_task(task) for task in tasks}
     labels = {row.label for row in chosen.rows}
     by_method = {name for name in rows if name not in labels}  # a row's own name means that row alone
-    steps = steps or (2000 if protocol == "features" else 3000)
+    steps = steps or (3000 if protocol == "finetune" else 2000)
     return [
         (row, column, _cell(row, column, draw, seed, steps, protocol, batch_norm))
         for draw in draws

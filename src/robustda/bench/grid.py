@@ -70,12 +70,12 @@ def run_grid(
     unique = list({cell.key: cell for cell in cells}.values())
     todo = [c for c in unique if state_of(c, out) == "open" or (retry_failed and state_of(c, out) == "failed")]
     deadline = time.monotonic() + 60 * limit_minutes if limit_minutes else float("inf")
-    on_features = [c for c in todo if c.protocol == "features"]
-    for name in dict.fromkeys(name for c in on_features for name in (c.source, c.target)):
-        prepare_clean(root, name, out, device=device)
-    noisy = ((c.source, c.noise, c.rate, c.draw) for c in on_features)
-    for name, noise, rate, draw in dict.fromkeys(noisy):
-        prepare(root, name, noise, rate, draw, out, device=device)
+    on_features = [c for c in todo if c.protocol != "finetune"]
+    for name, protocol in dict.fromkeys((name, c.protocol) for c in on_features for name in (c.source, c.target)):
+        prepare_clean(root, protocol, name, out, device=device)
+    noisy = ((c.protocol, c.source, c.noise, c.rate, c.draw) for c in on_features)
+    for which in dict.fromkeys(noisy):
+        prepare(root, *which, out, device=device)
     left = {cell.key for cell in todo}
     with Watch(unique, [cell for cell in unique if cell.key not in left], out, show=progress) as watch:
         if engine == "inline":

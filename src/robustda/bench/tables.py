@@ -65,6 +65,8 @@ def fill(
             values[place] = 100 * float(line[f"accuracy_{which}"])
     first = placed[0][2]
     protocol = "frozen ResNet-50 features"
+    if first.protocol == "mirrored":
+        protocol += " of images and their mirror images, corrupted ones marked by what is seen of them"
     if first.protocol == "finetune":
         kept = any(cell.settings.get("batch_norm") == "keep" for _, _, cell in placed)
         protocol = f"ResNet-50 fine-tuned on images, its batch norm {'kept as it came' if kept else 'learning too'}"

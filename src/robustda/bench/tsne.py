@@ -19,7 +19,7 @@ def tsne_cells(
     protocol: Protocol = "features", seed: int = 0, steps: int = 0, methods: Sequence[str] = ()
 ) -> list[Cell]:
     """One run of each method."""
-    steps = steps or (2000 if protocol == "features" else 3000)
+    steps = steps or (3000 if protocol == "finetune" else 2000)
     return [Cell(m, "amazon", "webcam", "mixed", 0.4, seed, steps, protocol) for m in methods or _METHODS]
 
 

@@ -34,7 +34,10 @@ def bench(arguments: list[str]) -> int:
     parser.add_argument("--out", type=str, default="runs/bench", help="where the cells and tables go")
     parser.add_argument("--data", type=str | None, default=None, help="folder with the data (else ROBUSTDA_DATA)")
     parser.add_argument(
-        "--protocol", type=Protocol, default="features", help="frozen features, or fine-tuned on images"
+        "--protocol",
+        type=Protocol,
+        default="features",
+        help="frozen features, the same of images and their mirror images, or fine-tuned on images",
     )
     parser.add_argument("--methods", type=list[str], default=[], help="rows or methods, such as [rda,mdd] (empty: all)")
     parser.add_argument("--tasks", type=list[str], default=[], help="tasks, such as [A-W,D-A] (empty: all)")

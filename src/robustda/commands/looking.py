@@ -71,6 +71,12 @@ def features(arguments: list[str]) -> int:
     add_backbone(parser)
     parser.add_argument("--device", type=str, default="auto", help="cpu, cuda, ...")
     parser.add_argument("--precision", type=Literal["float32", "bfloat16"], default="float32", help="of the backbone")
+    mirrored = (
+        "features are the mean of an image's and its mirror image's (left out: of photographs, not of small images)"
+    )
+    parser.add_argument("--mirror", type=bool | None, default=None, help=mirrored)
+    marks = "mark images that look blurred or noisy, for the methods and the audit to go by (kept in .npz files)"
+    add_switch(parser, "find_corrupted", True, marks)
     add_columns(parser)
     add_decoding(parser)
     chosen = parser.parse_args(arguments)
@@ -81,10 +87,13 @@ def features(arguments: list[str]) -> int:
     domain = read(chosen.data, labels="auto", **columns)
     if chosen.noise is not None:
         domain = NoiseRecord.load(chosen.noise).apply(domain)
-    passed_on = ("backbone", "weights", "image_size", "device", "precision", "strict", "cache_dir")
-    found = extract_features(domain, progress=True, **{name: chosen[name] for name in passed_on})
+    passed_on = "backbone weights image_size device precision mirror find_corrupted strict cache_dir"
+    found = extract_features(domain, progress=True, **{name: chosen[name] for name in passed_on.split()})
     write_domain(found, out, chosen.label)
-    print(f"{len(found):,} vectors of {found.shape[0]:,} features written to {out}")
+    odd = 0 if found.corrupted is None else int(found.corrupted.sum())
+    noted = f"; {odd:,} of the images look blurred or noisy" if odd else ""
+    noted += ", which only an .npz file can say" if odd and out.suffix != ".npz" else ""
+    print(f"{len(found):,} vectors of {found.shape[0]:,} features written to {out}{noted}")
     return 0
 
 

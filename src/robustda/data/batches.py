@@ -261,6 +261,8 @@ def _fits(n_bytes: int, device: torch.device) -> bool:
 
 
 def _as_tensor(array: np.ndarray) -> Tensor:
+    if min(array.strides) < 0:  # an array that was turned round
+        return torch.from_numpy(array.copy())
     if not array.flags.writeable:
         import warnings
 

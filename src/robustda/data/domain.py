@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robustda.data.images import ImageFiles, decode, longer_side
-from robustda.data.inputs import as_ids, as_inputs
+from robustda.data.inputs import as_ids, as_inputs, as_marks
 from robustda.data.labels import Codes, encode_labels, encode_onto, no_classes
 from robustda.data.readers import Labels, Parts, read_folder, read_npz
 from robustda.data.wording import listed, nearest, plural
@@ -46,6 +46,7 @@ class Domain:
     ids : a unique text for each example: path, id column or row number
     name : what messages call this domain
     features : the names of the columns of x where it came from a table
+    corrupted : whose inputs look corrupted, where that was seen before x was made of them: vectors hardly show it
     """
 
     x: np.ndarray | ImageFiles
@@ -54,19 +55,22 @@ class Domain:
     ids: np.ndarray
     name: str = ""
     features: tuple[str, ...] = ()
+    corrupted: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         held = None if isinstance(self.x, ImageFiles) else (self.x.ndim, self.x.dtype.name)
         if held not in (None, (2, "float32"), (4, "uint8")):
             raise DataError(f"{self.called} holds an array (dimensions, type) {held}: make it with Domain.from_arrays")
-        for what, values in (("label", self.y), ("id", self.ids)):
+        for what, values in (("label", self.y), ("id", self.ids), ("mark of corruption", self.corrupted)):
             if values is not None and values.shape != (len(self.x),):
                 raise DataError(f"{self.called} has {plural(len(self.x), 'example')} but {plural(len(values), what)}")
         if self.y is not None and len(self.y) and not -1 <= self.y.min() <= self.y.max() < len(self.classes):
             raise DataError(f"{self.called} has label codes outside -1..{len(self.classes) - 1}")
 
     @classmethod
-    def from_arrays(cls, x: Any, y: Any = None, *, ids: Any = None, classes: Any = None, name: str = "") -> Domain:
+    def from_arrays(
+        cls, x: Any, y: Any = None, *, ids: Any = None, classes: Any = None, name: str = "", corrupted: Any = None
+    ) -> Domain:
         """From vectors (m, d) or images (m, height, width[, 3]); images as uint8, or floats between 0 and 1.
 
         Labels may be of any type; None, NaN and "" mean that an example has none. With `classes`, whole
@@ -75,7 +79,7 @@ class Domain:
         """
         if classes is not None and y is None:
             raise DataError(f"{name or 'the data'} has classes but no labels: give y too")
-        return cls._build(Parts(x, y, ids, classes), name, complete=True)
+        return cls._build(Parts(x, y, ids, classes, corrupted=corrupted), name, complete=True)
 
     @classmethod
     def from_folder(cls, path: str | Path, *, labels: Labels = "auto") -> Domain:
@@ -110,7 +114,7 @@ class Domain:
 
     @classmethod
     def from_npz(cls, path: str | Path, *, labels: Labels = "auto") -> Domain:
-        """From an .npz file with x and, where they are there, y, ids and classes."""
+        """From an .npz file with x and, where they are there, y, ids, classes, features and corrupted."""
         return cls._build(read_npz(Path(path), labels), str(path))
 
     @classmethod
@@ -257,7 +261,8 @@ class Domain:
         else:
             picked = rows
         x = self.x.take(rows) if isinstance(self.x, ImageFiles) else self.x[picked]
-        return replace(self, x=x, y=None if self.y is None else self.y[picked], ids=self.ids[picked])
+        y, corrupted = (None if values is None else values[picked] for values in (self.y, self.corrupted))
+        return replace(self, x=x, y=y, ids=self.ids[picked], corrupted=corrupted)
 
     def with_labels(self, codes: Any) -> Domain:
         """The same examples with other labels, as codes into the same classes."""
@@ -304,7 +309,7 @@ class Domain:
         return found
 
     def save_npz(self, path: str | Path) -> None:
-        """Write x, y, ids and classes so that `from_npz` reads them back as they are."""
+        """Write x, y, ids, classes and what else is known so that `from_npz` reads them back as they are."""
         if isinstance(self.x, ImageFiles):
             raise DataError(f"the images of {self.called} are not decoded yet: use decoded(size) first")
         arrays = {"x": self.x, "ids": self.ids}
@@ -312,6 +317,8 @@ class Domain:
             arrays |= {"y": self.y, "classes": self.classes}
         if self.features:
             arrays["features"] = np.array(self.features, dtype=str)
+        if self.corrupted is not None:
+            arrays["corrupted"] = self.corrupted
         own = Path(f"{path}.{uuid.uuid4().hex}")
         try:
             with open(own, "wb") as file:
@@ -345,4 +352,5 @@ class Domain:
             codes, classes = encode_labels(parts.labels, where)
         if codes is not None and not (codes >= 0).any():
             codes, classes = None, no_classes()
-        return cls(x, codes, classes, ids, name, parts.features or columns)
+        corrupted = None if parts.corrupted is None else as_marks(parts.corrupted, len(x), where)
+        return cls(x, codes, classes, ids, name, parts.features or columns, corrupted)

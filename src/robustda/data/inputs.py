@@ -16,7 +16,7 @@ from robustda.errors import DataError, RobustDAWarning
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["as_ids", "as_inputs", "feature_matrix", "rows_not_finite"]
+__all__ = ["as_ids", "as_inputs", "as_marks", "feature_matrix", "rows_not_finite"]
 
 
 def as_inputs(x: Any, where: str) -> tuple[np.ndarray | ImageFiles, tuple[str, ...]]:
@@ -53,6 +53,14 @@ def as_ids(ids: Any, count: int, where: str) -> np.ndarray:
             f"(first {listed(twice, 3)}): remove the repeats or name another id column"
         )
     return np.asarray(ids).reshape(-1) if as_text else np.array(texts, dtype=str)
+
+
+def as_marks(marks: Any, count: int, where: str) -> npt.NDArray[np.bool_]:
+    """True or false for each example, given as that or as 1 and 0."""
+    given = np.asarray(marks)
+    if given.dtype.kind not in "biuf" or given.shape != (count,) or not np.isin(given, (0, 1)).all():
+        raise DataError(f"{where}: 'corrupted' must hold true or false for each of its {plural(count, 'example')}")
+    return given.astype(bool)
 
 
 def feature_matrix(frame: pd.DataFrame, where: str, *, chosen: bool) -> tuple[np.ndarray, tuple[str, ...]]:

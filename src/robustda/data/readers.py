@@ -28,13 +28,14 @@ UNREADABLE = (OSError, EOFError, ValueError, OverflowError, SyntaxError, TokenEr
 
 
 class Parts(NamedTuple):
-    """What a reader found: inputs, labels, ids, the class names if the file has them, feature names."""
+    """What a reader found: inputs, labels, ids, and, class names, feature names and marks if there are any."""
 
     x: Any
     labels: Any = None
     ids: Any = None
     classes: Any = None
     features: tuple[str, ...] = ()
+    corrupted: Any = None
 
 
 def check_switch(labels: str) -> None:
@@ -71,7 +72,7 @@ def read_folder(path: Path, labels: Labels) -> Parts:
 
 
 def read_npz(path: Path, labels: Labels) -> Parts:
-    """Arrays x and, where they are there, y, ids, classes and features."""
+    """Arrays x and, where they are there, y, ids, classes, features and corrupted."""
     check_switch(labels)
     try:
         loaded = np.load(path, allow_pickle=False)
@@ -80,7 +81,7 @@ def read_npz(path: Path, labels: Labels) -> Parts:
         with loaded as file:
             if "x" not in file:
                 raise DataError(f"{path} has no array 'x': {nearest('x', list(file.files))}")
-            names = ["x", "ids", "features"] + (["y", "classes"] if labels != "ignore" else [])
+            names = ["x", "ids", "features", "corrupted"] + (["y", "classes"] if labels != "ignore" else [])
             arrays = {name: _npz_array(file, name, path) for name in names if name in file}
     except FileNotFoundError as error:
         raise DataError(f"there is no file {path}") from error
@@ -93,7 +94,8 @@ def read_npz(path: Path, labels: Labels) -> Parts:
     if labels == "required" and "y" not in arrays:
         raise DataError(f"{path} has no labels: save them as the array 'y'")
     features = tuple(str(name) for name in arrays.get("features", ()))
-    return Parts(arrays["x"], arrays.get("y"), arrays.get("ids"), arrays.get("classes"), features)
+    y, ids, classes, marks = (arrays.get(name) for name in ("y", "ids", "classes", "corrupted"))
+    return Parts(arrays["x"], y, ids, classes, features, marks)
 
 
 def _npz_array(file: Any, name: str, path: Path) -> np.ndarray:

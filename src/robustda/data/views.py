@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
+from torch import Tensor
 
 from robustda.data.augment import Augmentation
 from robustda.data.domain import Domain
 from robustda.data.images import fit_image
 
-__all__ = ["at_size", "natural_size", "view"]
+__all__ = ["SMALL", "at_size", "natural_size", "two_views", "view"]
 
-_SMALL = 64  # images of up to this many pixels are used at their own size, with small networks
+SMALL = 64  # images of up to this many pixels are used at their own size, with small networks
 _FULL = 256
 
 
@@ -28,7 +30,7 @@ def at_size(domain: Domain, size: int, **decoding: Any) -> Domain:
 def natural_size(source: Domain) -> int:
     """The side that suits these images: their own if they are small, else 256."""
     size = source.natural_size()
-    return size if size <= _SMALL else _FULL
+    return size if size <= SMALL else _FULL
 
 
 def view(size: int, augmentation: Augmentation | Literal["auto"] = "none") -> tuple[Augmentation, int | None]:
@@ -36,5 +38,10 @@ def view(size: int, augmentation: Augmentation | Literal["auto"] = "none") -> tu
     if size == 0:
         return "none", None
     if augmentation == "auto":
-        augmentation = "photo" if size > _SMALL else "shift"
-    return augmentation, round(size * 7 / 8) if size > _SMALL else size
+        augmentation = "photo" if size > SMALL else "shift"
+    return augmentation, round(size * 7 / 8) if size > SMALL else size
+
+
+def two_views(describe: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+    """The mean of what is said of images (B, 3, H, W) and of their mirror images: left and right mean nothing."""
+    return (describe(images) + describe(images.flip(-1))) / 2

@@ -74,6 +74,8 @@ class Task:
     n_classes: int
     device: torch.device
     memory: dict[str, Tensor] = field(default_factory=dict)
+    corrupted: np.ndarray | None = None
+    """source examples whose inputs were found to be corrupted before they came here; None where nobody has looked"""
     confirmed: Tensor | None = None
     """source examples whose label a person has kept or corrected: a curriculum has no business to doubt them"""
     made: dict[str, np.ndarray] = field(default_factory=dict)

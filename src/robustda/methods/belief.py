@@ -71,11 +71,15 @@ class Believing(Method):
 
     def odd_ones(self, task: Task) -> np.ndarray | None:
         """Whose pixels are corrupted; None where that is not asked for or cannot be told."""
-        if self.corrupted == "ignore" or not task.source.images or min(task.source.array.shape[1:3]) < _SIDE:
+        if self.corrupted == "ignore":
             return None
-        from robustda.noise.corruption import image_corruption
+        odd = task.corrupted
+        if odd is None:
+            if not task.source.images or min(task.source.array.shape[1:3]) < _SIDE:
+                return None
+            from robustda.noise.corruption import image_corruption
 
-        odd = image_corruption(task.source.array).corrupted
+            odd = image_corruption(task.source.array).corrupted
         labels = task.labels.cpu().numpy()
         # A class whose every example is odd would have nobody left to be judged by.
         told = np.array_equal(np.unique(labels[~odd]), np.unique(labels))

@@ -28,6 +28,7 @@ from torch.nn import functional as F
 
 from robustda.data.batches import Inputs
 from robustda.data.domain import Domain
+from robustda.data.views import SMALL, two_views
 from robustda.errors import DataError, RobustDAWarning
 from robustda.expect import expected_accuracy, temperature_for
 from robustda.expect import opinions as other_views
@@ -60,6 +61,8 @@ class Clarity(Agreeing):
     temperature: what logits are divided by where confusion is measured.
     smoothing: share of every source label that is spread over all classes.
     voices: two multiplies what the network says with what the members say; one leaves it at the network.
+    mirror: describe a photograph by the mean of its features and its mirror image's, which takes the backbone twice as
+        long; not where `augment` is none or shift, or on images of up to 64 pixels.
     tune: train the whole network afterwards, for `steps` steps; a backbone that knows nothing yet is trained for so
         many in any case.
     batch_size: source examples in a step; as many target examples join them, and confusion shows in many better than in
@@ -85,6 +88,7 @@ class Clarity(Agreeing):
     temperature: float = 2.5
     smoothing: float = 0.1
     voices: Literal["two", "one"] = "two"
+    mirror: bool = True
     tune: bool = False
 
     def __post_init__(self) -> None:
@@ -95,6 +99,10 @@ class Clarity(Agreeing):
     def network(self, example_shape: tuple[int, ...], n_classes: int, *, pretrained: bool = True) -> TwoOpinions:
         backbone = self.make_backbone(example_shape, pretrained)
         network = TwoOpinions(backbone, n_classes, self.width, dropout=self.dropout)
+        photographs = len(example_shape) == 3 and (
+            self.augment == "photo" or (self.augment == "auto" and example_shape[0] > SMALL)
+        )
+        network.mirrored = self.mirror and network.knowing and photographs
         if network.knowing and self.voices == "two":
             network.members = self.members_for(backbone.out_features, n_classes)
         return network
@@ -214,11 +222,16 @@ class TwoOpinions(Classifier):
         """whether its backbone is worth being frozen"""
         self.on_features = False
         """whether its inputs are, for now, what the backbone made of them"""
+        self.mirrored = False
+        """whether it looks at images and at their mirror images"""
         if self.knowing:
             self.bottleneck.insert(0, OneLength(backbone.out_features))
 
     def described(self, x: Tensor) -> Tensor:
-        return x.float() if self.on_features else super().described(x)
+        if self.on_features:
+            return x.float()
+        # Training sees images either way round already.
+        return two_views(super().described, x) if self.mirrored and not self.training else super().described(x)
 
     def first(self, described: Tensor) -> Tensor:
         """The logits of the network itself."""

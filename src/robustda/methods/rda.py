@@ -66,7 +66,8 @@ class RDA(AdversarialMethod):
     suspects: auto finds labels that are more likely wrong than right. last ranks them behind all others of their class;
         ranked by their losses alone, as the paper does.
     corrupted: examples with corrupted features have large losses too. ignore ranks them with the others, as the paper
-        does; tell_apart looks for them (blur and speckle in images of 200 pixels a side, rows that lie off in vectors),
+        does; tell_apart looks for them (blur and speckle in images of 200 pixels a side, rows that lie off in vectors
+        unless `robustda features` has marked them),
         ranks them among their own kind, so that those with a right label stay, and has Q' smaller by their share. Auto
         estimates the noise rate from the sound ones either way.
     epochs: epochs of stage 1 (T).
@@ -243,7 +244,8 @@ class RDA(AdversarialMethod):
             return nobody
         from robustda.noise.soundness import odd_ones
 
-        found = odd_ones(task.source.array, task.labels.cpu().numpy(), images=task.source.images)
+        labels = task.labels.cpu().numpy()
+        found = odd_ones(task.source.array, labels, images=task.source.images, known=task.corrupted)
         return torch.from_numpy(found).to(task.device)
 
     def final_proxy_share(self, task: Task) -> float:
@@ -276,6 +278,7 @@ class RDA(AdversarialMethod):
                 labels,
                 task.n_classes,
                 inputs=task.source.array,
+                corrupted=task.corrupted,
                 estimator=self.estimator,
                 seed=self.seed,
             )

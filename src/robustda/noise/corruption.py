@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from robustda.errors import DataError
 
-__all__ = ["CorruptionScores", "corruption_of", "image_corruption", "vector_corruption"]
+__all__ = ["CorruptionScores", "corruption_of", "image_corruption", "marked", "vector_corruption"]
 
 Values = npt.NDArray[np.float64]
 Single = npt.NDArray[np.float32]
@@ -42,7 +42,8 @@ class CorruptionScores:
     score: Values
     """from 0 to 1; above ½ it stands out"""
     kind: npt.NDArray[np.str_]
-    """what stands out most: "noise" or "blur" for images, "far" or "odd" for vectors; "" where nothing does"""
+    """what stands out most: "noise" or "blur" for images, "far" or "odd" for vectors, "marked" where it came with
+    the data; "" where nothing does"""
 
     @property
     def corrupted(self) -> npt.NDArray[np.bool_]:
@@ -58,6 +59,11 @@ def corruption_of(x: npt.NDArray[np.generic], rows: npt.NDArray[np.int64] | None
         return image_corruption(x, rows)
     size = len(x) if rows is None else len(rows)
     return CorruptionScores(np.zeros(size), np.full(size, "", dtype=np.str_))
+
+
+def marked(corrupted: npt.NDArray[np.bool_]) -> CorruptionScores:
+    """The scores of examples of which it is known whether they are corrupted."""
+    return CorruptionScores(corrupted.astype(np.float64), np.where(corrupted, "marked", ""))
 
 
 def image_corruption(images: npt.ArrayLike, rows: npt.NDArray[np.int64] | None = None) -> CorruptionScores:

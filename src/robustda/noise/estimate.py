@@ -51,6 +51,7 @@ def estimate_rates(
     n_classes: int,
     *,
     inputs: npt.NDArray[np.generic] | None = None,
+    corrupted: npt.NDArray[np.bool_] | None = None,
     estimator: EstimatorName = "combined",
     most: int = 30_000,
     seed: int = 0,
@@ -58,7 +59,8 @@ def estimate_rates(
     """Noise rates of the classes, and whose label is in doubt.
 
     ``inputs`` are what the features were made of: images in which blur and noise can be seen, or the vectors
-    themselves. Examples that stand out there are judged among their own kind, and the rates are those of the others.
+    themselves. Examples that stand out there, or are known to be ``corrupted``, are judged among their own kind, and
+    the rates are those of the others.
     ``most`` is the size of the sample that stands for all where there are more examples.
 
     >>> rng = np.random.default_rng(0)
@@ -84,20 +86,20 @@ def estimate_rates(
         warnings.warn(message, RobustDAWarning, stacklevel=2)
         return none
     if len(codes) <= most:
-        corrupted = _corrupted(inputs, codes)
-        evidence = label_evidence(features, codes, n_classes, corrupted=corrupted, seed=seed)
+        odd = _corrupted(inputs, corrupted, codes)
+        evidence = label_evidence(features, codes, n_classes, corrupted=odd, seed=seed)
         return Estimated(_rates(evidence, estimator, seed), evidence.issues)
     rows = _sample(codes, most, np.random.default_rng(seed))
     some = np.asarray(features[rows], dtype=np.float32)
-    corrupted = _corrupted(inputs, codes[rows], rows)
-    evidence = label_evidence(some, codes[rows], n_classes, corrupted=corrupted, seed=seed)
+    odd = _corrupted(inputs, corrupted, codes[rows], rows)
+    evidence = label_evidence(some, codes[rows], n_classes, corrupted=odd, seed=seed)
     doubted = np.zeros(len(codes), dtype=bool)
     judge = Judge(some, evidence, seed)
     for start in range(0, len(codes), _BLOCK):
         block = slice(start, start + _BLOCK)
-        probabilities, odd = judge(np.asarray(features[block], dtype=np.float32))
+        probabilities, strange = judge(np.asarray(features[block], dtype=np.float32))
         belief, _ = posterior(probabilities, evidence.transition, codes[block])
-        doubted[block] = (belief[np.arange(len(belief)), codes[block]] < 0.5) & ~odd
+        doubted[block] = (belief[np.arange(len(belief)), codes[block]] < 0.5) & ~strange
     doubted[rows] = evidence.issues
     return Estimated(_rates(evidence, estimator, seed), doubted)
 
@@ -108,8 +110,13 @@ def _rates(evidence: LabelEvidence, estimator: EstimatorName, seed: int) -> npt.
 
 
 def _corrupted(
-    inputs: npt.NDArray[np.generic] | None, codes: npt.NDArray[np.int64], rows: npt.NDArray[np.int64] | None = None
+    inputs: npt.NDArray[np.generic] | None,
+    known: npt.NDArray[np.bool_] | None,
+    codes: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.int64] | None = None,
 ) -> npt.NDArray[np.bool_] | None:
+    if known is not None:
+        return enough_left(known if rows is None else known[rows], codes)
     return None if inputs is None else enough_left(corruption_of(inputs, rows).corrupted, codes)
 
 

@@ -24,7 +24,7 @@ from robustda.data.pairs import check_pair
 from robustda.data.views import natural_size
 from robustda.decisions import read_decisions
 from robustda.errors import DataError
-from robustda.noise.corruption import CorruptionScores, corruption_of
+from robustda.noise.corruption import CorruptionScores, corruption_of, marked
 from robustda.noise.evidence import LabelEvidence, enough_left, label_evidence
 from robustda.noise.issues import Duplicates, Overlap, find_duplicates, overlapping_classes
 from robustda.noise.mixture import loss_mixture
@@ -201,7 +201,7 @@ def audit(
     known, x, how = described(known, made, looking)
     known, _ = check_pair(known, known.unlabelled())  # a class may have lost all its images
     assert known.y is not None
-    corruption = corruption_of(np.asarray(known.x))
+    corruption = corruption_of(np.asarray(known.x)) if known.corrupted is None else marked(known.corrupted)
     evidence = label_evidence(
         x, known.y, len(known.classes), corrupted=enough_left(corruption.corrupted, known.y), seed=seed
     )

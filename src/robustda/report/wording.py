@@ -95,6 +95,7 @@ def _about_examples(found: Audit) -> list[str]:
             "blur": "look{} blurred",
             "far": "lie{} far from all others",
             "odd": "look{} odd",
+            "marked": "come{} marked as corrupted",
         }
         what = joined(
             [

@@ -90,9 +90,10 @@ def bench(arguments: list[str]) -> int:
         judged = out / "evaluations.csv"
         write_results(merge_evaluations(read_table(judged), collect_evaluations(cells, out)), judged)
     filled = fill(named, placed, results, chosen.accuracy)
-    paths = write_tables(filled, out / "tables" / chosen.protocol, chosen.accuracy)
+    folder = "finetune-learn" if (chosen.protocol, chosen.batch_norm) == ("finetune", "learn") else chosen.protocol
+    paths = write_tables(filled, out / "tables" / folder, chosen.accuracy)
     if chosen.accuracy == "final":
-        write_figures(filled, out / "figures" / chosen.protocol)
+        write_figures(filled, out / "figures" / folder)
     print(markdown(filled))
     missing = sum(line is None for line in lookup(results, cells))
     failed = sum(state_of(cell, out) == "failed" for cell in cells)

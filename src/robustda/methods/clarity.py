@@ -82,7 +82,7 @@ class Clarity(Agreeing):
     backbone_rate: float = 0.02
     batch_norm: Literal["learn", "keep"] = "keep"
     sharpness: float = 10.0
-    head_steps: int = 800
+    head_steps: int = 600
     head_rate: float = 0.03
     confusion: float = 1.5
     temperature: float = 2.5

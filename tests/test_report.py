@@ -434,6 +434,28 @@ def test_the_command_line(rda: Path, dann: Path, tmp_path: Path, capsys, monkeyp
     (rda / "report.html").unlink()
 
 
+def test_where_the_page_goes(rda: Path, dann: Path, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "older").write_text("something else")
+    one, several = ["report", str(rda), "--points=0"], ["report", str(rda), str(dann)]
+    for command, out, page in (
+        (one, "folder", "folder/report.html"),
+        (several, "folder", "folder/comparison.html"),
+        (one, "new/", "new/report.html"),
+        (one, "deep/down", "deep/down.html"),
+        (one, "older", "older.html"),
+        (one, "rda-0.5", "rda-0.5.html"),
+        (one, "a.HTM", "a.HTM"),
+        (several, "b.html", "b.html"),
+    ):
+        assert main([*command, "--out", out]) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == f"open {page} in a browser"
+        assert (tmp_path / page).read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert (tmp_path / "older").read_text() == "something else"
+    assert robustda.report(rda, points=0).save(tmp_path / "folder") == tmp_path / "folder" / "report.html"
+
+
 def test_the_name_is_a_function_and_a_room(rda: Path) -> None:
     import robustda.report.findings
 

@@ -230,6 +230,14 @@ def test_what_all_ranks_find_wrong_is_said_once(data, by_one, tmp_path):
     assert "holds a run with other settings (seed 0 → 4)" in line
 
 
+def test_that_auto_runs_in_one_process_is_said_once(data, tmp_path):
+    sides = ["--source", str(data / "source.npz"), "--target", str(data / "target.npz")]
+    code, lines = on_ranks(2, data, [["fit", "--method", "auto", *sides, "--out", str(tmp_path / "run")]])
+    assert code == 2
+    assert lines == ["robustda: error: auto runs in one process: start it without torchrun, or choose a method"]
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_done_run_is_read_by_all(data, by_one):
     assert on_ranks(2, data, [fit(data, by_one / "mdd", "mdd")]) == (0, [])
 

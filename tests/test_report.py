@@ -71,6 +71,23 @@ def unlabelled(place: Path, pair: tuple[Domain, Domain]) -> Path:
     return place / "unlabelled"
 
 
+@pytest.fixture(scope="module")
+def clarity(place: Path, pair: tuple[Domain, Domain]) -> Path:
+    create_method("clarity", width=16, head_steps=60, members=2).fit(*pair, out=place / "clarity", **QUICK)
+    return place / "clarity"
+
+
+def without_labels(run: Path, copy: Path, **expected: float) -> Path:
+    """The same run as if the target had no labels, and with another expectation if one is given."""
+    shutil.copytree(run, copy)
+    summary = json.loads((copy / "summary.json").read_text()) | {"target_accuracy": None}
+    summary["expected_accuracy"] |= expected
+    (copy / "summary.json").write_text(json.dumps(summary))
+    table = pd.read_csv(copy / "predictions.csv", keep_default_na=False)
+    table.drop(columns="label").to_csv(copy / "predictions.csv", index=False)
+    return copy
+
+
 class Outline(HTMLParser):
     """Headings, and whether every element is closed where it should be."""
 
@@ -223,6 +240,61 @@ def test_what_is_best_on_the_target_is_marked_as_an_oracle(rda: Path, tmp_path: 
     assert "99.9" not in found.headline[0]
 
 
+def said_of(expected: dict[str, float]) -> str:
+    value, low, high = (f"{100 * expected[name]:.0f}\N{NO-BREAK SPACE}%" for name in ("value", "low", "high"))
+    return f"{value} ({low} to {high})"
+
+
+def test_what_was_expected_stands_beside_what_is_true(clarity: Path, tmp_path: Path) -> None:
+    summary = json.loads((clarity / "summary.json").read_text())
+    expected, true = summary["expected_accuracy"], f"{100 * summary['target_accuracy']:.1f}"
+    found = robustda.report(clarity, points=0)
+    first, second = found.headline[:2]
+    assert first.startswith(true)
+    assert "about " + said_of(expected).replace(" (", " were expected to be right (") in second
+    inside = expected["low"] <= summary["target_accuracy"] <= expected["high"]
+    assert ("lies in that interval" in second) == inside
+    part = Outline(found.html) and found.html.split('id="expected"')[1].split("</section>")[0]
+    assert f"{true}\N{NO-BREAK SPACE}%" in part
+    assert f'class="number">{said_of(expected).split(" (")[0]}<' in part
+
+    odd = Path(shutil.copytree(clarity, tmp_path / "odd"))
+    for low, high, side in ((0.0, 0.01, "above"), (0.99, 1.0, "below")):
+        changed = summary | {"expected_accuracy": {"value": low, "low": low, "high": high}}
+        (odd / "summary.json").write_text(json.dumps(changed))
+        assert f"lies {side} that interval" in robustda.report(odd, points=0).headline[1]
+
+
+def test_what_is_expected_of_a_target_without_labels(clarity: Path, unlabelled: Path, tmp_path: Path) -> None:
+    bare = without_labels(clarity, tmp_path / "bare")
+    expected = json.loads((bare / "summary.json").read_text())["expected_accuracy"]
+    found = robustda.report(bare, points=0)
+    about = said_of(expected).replace(" (", " of the 120 examples of camera should be right (")
+    assert found.headline[0] == f"About {about}, judged without labels."
+    assert "By the labels" not in found.html
+    assert 'id="expected"' not in robustda.report(unlabelled, points=0).html
+
+
+def test_what_is_expected_is_compared(clarity: Path, dann: Path, unlabelled: Path, tmp_path: Path) -> None:
+    expected = json.loads((clarity / "summary.json").read_text())["expected_accuracy"]
+    page = robustda.report(dann, clarity).html
+    assert page.count("Expected without labels") == 1
+    assert said_of(expected) in page
+    assert "Expected without labels" not in robustda.report(dann, unlabelled).html
+    few = without_labels(clarity, tmp_path / "few", value=0.3, low=0.2, high=0.4)
+    many = without_labels(clarity, tmp_path / "many", value=0.7, low=0.6, high=0.8)
+    found = robustda.report(unlabelled, few, many)
+    assert "nobody knows" in found.headline[0]
+    assert found.headline[1] == "many expects most: about 70 % right (60 % to 80 %).".replace(
+        " %", "\N{NO-BREAK SPACE}%"
+    )
+    places = [found.html.index(f"<bdi>{name}</bdi>") for name in ("many", "few", "unlabelled")]
+    assert places == sorted(places)
+    near = without_labels(clarity, tmp_path / "near", value=0.65, low=0.5, high=0.75)
+    assert "too close to others" in robustda.report(near, many).headline[1]
+    assert "few alone says" in robustda.report(few, unlabelled).headline[1]
+
+
 def test_names_are_escaped_everywhere(rda: Path, dann: Path, pair: tuple[Domain, Domain], tmp_path: Path) -> None:
     odd = shutil.copytree(dann, tmp_path / HOSTILE)
     for page in (robustda.report(rda, target=pair[1]).html, robustda.report(rda, odd).html):
@@ -339,6 +411,11 @@ def test_mistakes_are_one_line(tmp_path: Path, rda: Path, capsys: pytest.Capture
     (damaged / "trust.csv").write_text("id,given_label\n1,2\n")
     with pytest.raises(RobustDAError, match="cannot be read"):
         _ = robustda.report(damaged).headline
+    for odd in ({"value": "much", "low": 0, "high": 1}, {"value": 0.5}, {"value": 2, "low": 0, "high": 1}, [0.5]):
+        shutil.copytree(rda, damaged, dirs_exist_ok=True)
+        (damaged / "summary.json").write_text(json.dumps({"expected_accuracy": odd}))
+        with pytest.raises(RunError, match="cannot be read"):
+            robustda.report(damaged)
     (tmp_path / "file").write_text("")
     assert main(["report", str(rda), "--points=0", "--out", str(tmp_path / "file" / "x.html")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -355,6 +432,28 @@ def test_the_command_line(rda: Path, dann: Path, tmp_path: Path, capsys, monkeyp
     assert main(["report", str(rda), str(dann)]) == 0
     assert "Comparison of 2 runs" in (tmp_path / "comparison.html").read_text(encoding="utf-8")
     (rda / "report.html").unlink()
+
+
+def test_where_the_page_goes(rda: Path, dann: Path, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "older").write_text("something else")
+    one, several = ["report", str(rda), "--points=0"], ["report", str(rda), str(dann)]
+    for command, out, page in (
+        (one, "folder", "folder/report.html"),
+        (several, "folder", "folder/comparison.html"),
+        (one, "new/", "new/report.html"),
+        (one, "deep/down", "deep/down.html"),
+        (one, "older", "older.html"),
+        (one, "rda-0.5", "rda-0.5.html"),
+        (one, "a.HTM", "a.HTM"),
+        (several, "b.html", "b.html"),
+    ):
+        assert main([*command, "--out", out]) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == f"open {page} in a browser"
+        assert (tmp_path / page).read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert (tmp_path / "older").read_text() == "something else"
+    assert robustda.report(rda, points=0).save(tmp_path / "folder") == tmp_path / "folder" / "report.html"
 
 
 def test_the_name_is_a_function_and_a_room(rda: Path) -> None:

@@ -34,7 +34,7 @@ from robustda.ranks import Ranks
 from robustda.reading import read_object
 from robustda.report.describe import described
 
-__all__ = ["Candidate", "fit_auto"]
+__all__ = ["Candidate", "check_alone", "fit_auto"]
 
 _PROBE_STEPS = 20
 _STAGE_1 = 0.6  # a step of stage 1, without a target and an adversary, costs so much of one of stage 2
@@ -74,8 +74,7 @@ def fit_auto(
     """
     if not math.isfinite(minutes) or minutes < 0:
         raise ConfigError(f"minutes is {minutes}: give a number of at least 0")
-    if Ranks.of_environment().size > 1:
-        raise ConfigError("auto runs in one process: start it without torchrun, or choose a method")
+    check_alone()
     began, folder, settings = time.monotonic(), Path(out), dict(settings or {})
     if (folder / "config.json").exists() and not (folder / "candidates").is_dir():
         kind = "a study" if (folder / "study.db").exists() else "a run of one method"
@@ -101,6 +100,12 @@ def fit_auto(
     own = settings.get("backbone")
     backbone = own if isinstance(own, nn.Module) else None
     return load(folder, device=runtime.get("device", "auto"), backbone=backbone), candidates
+
+
+def check_alone() -> None:
+    """Refuse several processes."""
+    if Ranks.of_environment().size > 1:
+        raise ConfigError("auto runs in one process: start it without torchrun, or choose a method")
 
 
 def _plan(

@@ -115,11 +115,14 @@ def opinions(
     known = np.ones(len(codes), dtype=bool) if trusted is None else np.asarray(trusted)
     if known.shape != codes.shape or known.dtype != bool or not known.any():
         raise DataError(f"`trusted` is {known.dtype} {known.shape}: give {len(codes)} truth values, some of them true")
-    centred = unit(x - x.mean(axis=0)), unit(z - z.mean(axis=0))
+    concord = _concord(x, codes, known, z, size, seed)
+    for own in (x, z):
+        own -= own.mean(axis=0)
+        unit(own, out=own)
     return {
-        "concord": _concord(x, codes, known, z, size, seed),
-        "prototypes": _prototypes(centred[0][known], codes[known], centred[1], size),
-        "linear": _linear(centred[0], codes, known, centred[1], size, seed),
+        "concord": concord,
+        "prototypes": _prototypes(x[known], codes[known], z, size),
+        "linear": _linear(x, codes, known, z, size, seed),
     }
 
 
@@ -162,10 +165,9 @@ def _concord(x: Single, codes: Codes, known: Flags, z: Single, size: int, seed: 
     from robustda.methods.concord import Concord
 
     method = Concord(seed=seed, members=1)
-    rows, there = torch.from_numpy(x).double(), torch.from_numpy(z).double()
     believed = torch.nn.functional.one_hot(torch.from_numpy(codes), size).double() * torch.from_numpy(known)[:, None]
     network = method.network((x.shape[1],), size).requires_grad_(False)
-    network.settle(method.opinions(rows, believed, there))
+    network.settle(method.opinions(torch.from_numpy(x), believed, torch.from_numpy(z)))
     with torch.no_grad():
         logits = network.f(network.bottleneck(torch.from_numpy(z)))
     return torch.softmax(logits.double(), dim=1).numpy()

@@ -62,9 +62,12 @@ def fit(arguments: list[str]) -> int:
 
 def _fit_auto(arguments: list[str]) -> int:
     """Try the fast method, and RDA if there is time, and keep the one that should be right more often on the target."""
-    from robustda.auto import fit_auto
+    import torch
+
+    from robustda.auto import check_alone, fit_auto
     from robustda.engine import Runtime
     from robustda.methods.options import options
+    from robustda.ranks import Ranks
 
     out = "run folder; what was stopped in it goes on"
     parser = make_pair_parser("fit --method auto", _fit_auto.__doc__, "auto", "auto", out)
@@ -74,6 +77,9 @@ def _fit_auto(arguments: list[str]) -> int:
     runtime_options = [option for option in options(Runtime) if option.name != "profile"]
     add_options(parser, runtime_options)
     chosen = parser.parse_args(arguments)
+    ranks = Ranks.of_environment()
+    with ranks.joined(torch.device("cpu")):  # together, so that none ends before the first has said why
+        ranks.first_says(check_alone)
     source, target = read_pair(chosen)
     method, _ = fit_auto(
         source,

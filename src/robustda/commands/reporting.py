@@ -16,7 +16,7 @@ def report(arguments: list[str]) -> int:
 
     parser = make_parser("report", report.__doc__)
     parser.add_argument("runs", type=str, nargs="+", help="the --out folder of a fit, or several to compare")
-    where = "where the page goes (else report.html in the run folder, or comparison.html here)"
+    where = "the page, .html, or a folder for it (else report.html in the run folder, or comparison.html here)"
     parser.add_argument("--out", type=str | None, default=None, help=where)
     target = "the target, for the map of it (else where the run had it)"
     parser.add_argument("--target", type=str | None, default=None, help=target)
@@ -28,8 +28,7 @@ def report(arguments: list[str]) -> int:
         *chosen.runs, target=chosen.target, points=chosen.points, device=chosen.device, cache_dir=chosen.cache_dir
     )
     several = len(found.runs) > 1
-    place = Path("comparison.html") if several else found.runs[0].path / "report.html"
-    page = found.save(chosen.out or place)
+    page = found.save(chosen.out or (Path() if several else found.runs[0].path))
     print("\n".join(found.headline))
     if isinstance(found.map, str) and chosen.points and not several:
         print(f"no map of the target: {found.map}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -14,9 +16,38 @@ from torch.nn import functional as F
 from robustda.errors import DataError, RobustDAWarning
 from robustda.methods.base import Method, Task
 
-__all__ = ["Believing"]
+__all__ = ["Belief", "Believing"]
 
 _SIDE = 200  # pixels: in smaller images noise has been averaged away
+
+
+@dataclass(frozen=True, eq=False)
+class Belief:
+    """What each source example is believed to be of."""
+
+    given: Tensor
+    suggested: Tensor
+    """a class for each example, −1 for none"""
+    n_classes: int
+
+    @cached_property
+    def lost(self) -> Tensor:
+        """The classes that nobody is believed to be of: they keep those who were given them."""
+        return torch.bincount(self.suggested[self.suggested >= 0], minlength=self.n_classes) == 0
+
+    @property
+    def codes(self) -> Tensor:
+        """One class for each example, −1 for none; the first of them where it is believed to be of two."""
+        kept = self.lost[self.given]
+        first = torch.where(self.suggested >= 0, torch.minimum(self.suggested, self.given), self.given)
+        return torch.where(kept, first, self.suggested)
+
+    def rows(self, chosen: Tensor) -> Tensor:
+        """For each of these examples a row with 1 at the class that it is believed to be of, or zeros."""
+        given, suggested = self.given[chosen], self.suggested[chosen]
+        named = F.one_hot(given, self.n_classes).double()
+        believed = F.one_hot(suggested.clamp(min=0), self.n_classes).double() * (suggested >= 0)[:, None]
+        return torch.where(self.lost & (named > 0), named, believed)
 
 
 @dataclass(kw_only=True)
@@ -35,20 +66,21 @@ class Believing(Method):
     clean: bool = True
     corrupted: Literal["tell_apart", "ignore"] = "tell_apart"
 
-    def believed(self, source: np.ndarray, task: Task) -> Tensor:
-        """One row an example: 1 at the class that it is believed to be of, or zeros. Leaves `trust` in the memory.
+    def believed(self, source: np.ndarray, task: Task, unit: Callable[[np.ndarray], np.ndarray]) -> Belief:
+        """What each source example is believed to be of. Leaves `trust` in the memory.
 
-        `source` are features of all source examples. What a person has decided is believed as it is.
+        `source` are features of all source examples, which `unit` brings to unit length, all or some at a time. What a
+        person has decided is believed as it is.
         """
         labels = task.labels.cpu()
-        given = F.one_hot(labels, task.n_classes).double()
+        given = Belief(labels, labels, task.n_classes)
         if not self.clean:
             return given
-        from robustda.noise.evidence import label_evidence
+        from robustda.noise.strangers import judge_labels
 
         try:
             odd = self.odd_ones(task)
-            evidence = label_evidence(source, labels.numpy(), task.n_classes, corrupted=odd, seed=self.seed)
+            evidence = judge_labels(source, labels.numpy(), task.n_classes, seen_as=unit, corrupted=odd, seed=self.seed)
         except DataError as error:
             warnings.warn(
                 f"the labels could not be judged and are all believed: {error}", RobustDAWarning, stacklevel=2
@@ -63,11 +95,8 @@ class Believing(Method):
             "threshold": torch.full((len(labels),), 0.5).neg().log1p().neg(),
             "noise_rate": torch.zeros(task.n_classes, dtype=torch.float64).index_add_(0, labels, wrong) / counts,
         }
-        sure = torch.from_numpy(evidence.confidence > 0.5).double()[:, None]
-        suggested = F.one_hot(torch.from_numpy(evidence.suggested), task.n_classes).double() * sure
-        suggested = torch.where(decided[:, None], given, suggested)
-        lost = suggested.sum(dim=0) == 0  # a class that nobody is believed to be of keeps those who were given it
-        return torch.where(lost & (given > 0), given, suggested)
+        suggested = torch.where(torch.from_numpy(evidence.confidence > 0.5), torch.from_numpy(evidence.suggested), -1)
+        return Belief(labels, torch.where(decided, labels, suggested), task.n_classes)
 
     def odd_ones(self, task: Task) -> np.ndarray | None:
         """Whose pixels are corrupted; None where that is not asked for or cannot be told."""

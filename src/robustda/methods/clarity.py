@@ -35,17 +35,17 @@ from robustda.expect import opinions as other_views
 from robustda.losses import class_confusion
 from robustda.methods.base import Batch, Phase, Schedule, Task, forward_all
 from robustda.methods.checks import check_at_least, check_share
-from robustda.methods.concord import Agreeing, Members
+from robustda.methods.concord import BLOCK, Agreeing, Members, some_rows
 from robustda.methods.prototypes import no_loss
 from robustda.methods.registry import register
 from robustda.nets import Backbone, Classifier, Identity, Pixels
+from robustda.noise.witnesses import Description
 
 __all__ = ["Clarity", "TwoOpinions"]
 
 _HEAD = "head/"  # in the task's memory: what `learn` leaves for `further`
 _SIZE = 2 / 3  # of a feature, root mean square: as ResNet-50's are, for which the learning rate is right
 _POOR = 0.5  # of the target right: less than that is no success
-_ENOUGH = 30_000  # examples of a domain from which the members learn all there is to learn
 
 
 @register("clarity")
@@ -116,9 +116,7 @@ class Clarity(Agreeing):
 
         def settle() -> None:
             task.made["source"] = _features(network, task.source)  # what takes the time on a CPU: once is enough
-            believed = self.believed(_unit(task.made["source"]), task)
-            known = believed.sum(dim=1) > 0
-            task.memory["believed"] = torch.where(known, believed.argmax(dim=1), -1).to(task.device)
+            task.memory["believed"] = self.believed(task.made["source"], task, _unit).codes.to(task.device)
 
         return Phase("judge", network, no_loss, 0, lambda progress: 0.0, end=settle)
 
@@ -180,15 +178,20 @@ class Clarity(Agreeing):
     def _conclude(self, network: TwoOpinions, source: np.ndarray, target: np.ndarray, task: Task) -> None:
         """Ask the members on these features, and find out how much of the target should be right: `expected`."""
         known = (task.memory["believed"] >= 0).nonzero()[:, 0].cpu().numpy()
-        rows, there = (_some(rows) for rows in (known, np.arange(len(target))))
+        rows, there = some_rows(known, np.arange(len(target)), task.n_classes)
+        some = (len(rows), len(there)) != (len(known), len(target))
         codes = task.memory["believed"].cpu()[torch.from_numpy(rows)]
         xs, xt = _unit(source[rows]), _unit(target[there])
         if network.members is not None:
             labels = F.one_hot(codes, task.n_classes).double()
-            network.members.settle(self.opinions(torch.from_numpy(xs).double(), labels, torch.from_numpy(xt).double()))
-        parts = torch.split(torch.from_numpy(np.ascontiguousarray(target[there])), 4096)
-        logits = torch.cat([network.say(part.float().to(task.device)) for part in parts])
+            both = torch.from_numpy(xs), labels, torch.from_numpy(xt)
+            network.members.settle(self.opinions(*both, block=BLOCK if some else 0))
+        parts = (target[part] for part in np.array_split(there, range(4096, len(there), 4096)))
+        logits = torch.cat([network.say(torch.from_numpy(part).float().to(task.device)) for part in parts])
         said = logits.double().softmax(dim=1).cpu().numpy()
+        if some:  # of many, the main directions tell enough
+            look = Description(np.concatenate([xs[::4], xt[::4]]), self.seed)
+            xs, xt = look.of(xs), look.of(xt)
         try:
             views = other_views(xs, codes.numpy(), xt, task.n_classes, seed=self.seed)
             expected = expected_accuracy(said, views.values())
@@ -273,13 +276,6 @@ def _features(network: TwoOpinions, inputs: Inputs) -> np.ndarray:
 def _unit(features: np.ndarray) -> np.ndarray:
     unit: np.ndarray = features / np.linalg.norm(features, axis=1, keepdims=True).clip(1e-12)
     return unit
-
-
-def _some(rows: np.ndarray) -> np.ndarray:
-    """The rows, or so many of them, spread evenly, as are enough."""
-    if len(rows) <= _ENOUGH:
-        return rows
-    return rows[np.linspace(0, len(rows) - 1, _ENOUGH).round().astype(np.int64)]
 
 
 def _of_head(name: str) -> bool:

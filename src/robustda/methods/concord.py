@@ -23,19 +23,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from robustda.data.batches import derive_seed
+from robustda.data.batches import Inputs, derive_seed
 from robustda.methods.base import Phase, Task
 from robustda.methods.belief import Believing
 from robustda.methods.checks import check_at_least, check_share
-from robustda.methods.prototypes import class_means, frozen_backbone, no_loss, unit_features
+from robustda.methods.prototypes import class_means, frozen_backbone, frozen_features, no_loss
 from robustda.methods.registry import register
-from robustda.nets import Backbone, Classifier
+from robustda.nets import Backbone, Classifier, Identity
 
-__all__ = ["Concord", "ConcordClassifier"]
+__all__ = ["BLOCK", "Concord", "ConcordClassifier", "some_rows"]
+
+BLOCK = 2048
+"""Examples at a time where there are many."""
 
 
 @dataclass(kw_only=True)
@@ -76,11 +80,12 @@ class Agreeing(Believing):
         components = min(self.components, width)
         return Members(width, n_classes, components, min(self.dimensions, components), self.members, self.sharpness)
 
-    def opinions(self, source: Tensor, labels: Tensor, target: Tensor) -> dict[str, Tensor]:
-        """What the network needs. Features are of unit length, labels rows of zeros and ones."""
-        mean = torch.cat([source, target]).mean(dim=0)
-        components = principal(torch.cat([source, target]) - mean, min(self.components, source.shape[1]))
-        xs, xt = F.normalize((source - mean) @ components), F.normalize((target - mean) @ components)
+    def opinions(self, source: Tensor, labels: Tensor, target: Tensor, *, block: int = 0) -> dict[str, Tensor]:
+        """What the network needs. Features are of unit length, labels rows of zeros and ones.
+
+        With `block` so many features are made double at a time, else all: less memory, and other rounding.
+        """
+        xs, xt, mean, components = projection(source, target, min(self.components, source.shape[1]), block)
         generator = torch.Generator().manual_seed(derive_seed(self.seed, "members"))
         members = []
         for _ in range(self.members):
@@ -129,8 +134,12 @@ class Concord(Agreeing):
         network = self.network(task.source.example_shape, task.n_classes).requires_grad_(False)
 
         def settle() -> None:
-            source, target = unit_features(network, task.source).cpu(), unit_features(network, task.target).cpu()
-            network.settle(self.opinions(source.double(), self.believed(source.numpy(), task), target.double()))
+            source, target = (_features(network, inputs) for inputs in (task.source, task.target))
+            belief = self.believed(source, task, lambda some: _unit(some).numpy())
+            rows, there = some_rows(np.arange(len(source)), np.arange(len(target)), task.n_classes)
+            some = (len(rows), len(there)) != (len(source), len(target))
+            labels, block = belief.rows(torch.from_numpy(rows)), BLOCK if some else 0
+            network.settle(self.opinions(_unit(source[rows]), labels, _unit(target[there]), block=block))
 
         return Phase("agree", network, no_loss, 0, lambda progress: 0.0, end=settle)
 
@@ -162,6 +171,58 @@ class Members(nn.Sequential):
     def settle(self, found: dict[str, Tensor]) -> None:
         """Take over what the members found."""
         take_over(found, *self)
+
+
+def some_rows(source: np.ndarray, target: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of both domains, or where one of them is large so many, spread evenly, as are enough."""
+    from robustda.noise.strangers import ALL, enough
+
+    if max(len(source), len(target)) <= ALL:
+        return source, target
+    counts = (min(enough(n_classes), len(rows)) for rows in (source, target))
+    places = [
+        np.linspace(0, len(rows) - 1, count).round() for rows, count in zip((source, target), counts, strict=True)
+    ]
+    return source[places[0].astype(np.int64)], target[places[1].astype(np.int64)]
+
+
+def projection(source: Tensor, target: Tensor, count: int, block: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Both domains on the main directions of both together, at unit length; the mean, and these directions."""
+    if not block:
+        both = torch.empty(len(source) + len(target), source.shape[1], dtype=torch.float64)
+        both[: len(source)], both[len(source) :] = source, target
+        mean = both.mean(dim=0)
+        both -= mean
+        components = principal(both.T @ both, count)
+        xs, xt = (F.normalize(_aligned(part) @ components) for part in (both[: len(source)], both[len(source) :]))
+        return xs, xt, mean, components
+    parts = [*torch.split(source, block), *torch.split(target, block)]
+    mean = torch.stack([part.double().sum(dim=0) for part in parts]).sum(dim=0) / (len(source) + len(target))
+    square = torch.zeros(len(mean), len(mean), dtype=torch.float64)
+    for part in parts:
+        centred = part.double() - mean
+        square += centred.T @ centred
+    components = principal(square, count)
+    xs, xt = (
+        torch.cat([F.normalize((part.double() - mean) @ components) for part in torch.split(x, block)])
+        for x in (source, target)
+    )
+    return xs, xt, mean, components
+
+
+def _aligned(x: Tensor) -> Tensor:
+    """The same at an address as memory of its own would have: how a product is rounded may depend on that."""
+    return x if x.data_ptr() % 64 == 0 else x.clone()
+
+
+def _features(network: ConcordClassifier, inputs: Inputs) -> np.ndarray:
+    if isinstance(network.backbone, Identity):
+        return inputs.array  # as they are: a million of them need no copy
+    return frozen_features(network, inputs).cpu().numpy()
+
+
+def _unit(features: np.ndarray) -> Tensor:
+    return F.normalize(torch.from_numpy(np.array(features)))
 
 
 def take_over(found: dict[str, Tensor], *modules: nn.Module) -> None:
@@ -218,9 +279,9 @@ def member_rows(labels: Tensor, share: float, generator: torch.Generator) -> Ten
     return some | ((labels * lost).sum(dim=1) > 0)
 
 
-def principal(x: Tensor, count: int) -> Tensor:
-    """The directions (d, count) in which centred rows vary most."""
-    _, vectors = torch.linalg.eigh(x.T @ x)
+def principal(square: Tensor, count: int) -> Tensor:
+    """The directions (d, count) in which centred rows vary most, from XᵀX."""
+    _, vectors = torch.linalg.eigh(square)
     return cast(Tensor, vectors.flip(dims=[1])[:, :count])
 
 

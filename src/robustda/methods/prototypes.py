@@ -25,7 +25,7 @@ from robustda.methods.checks import check_at_least
 from robustda.methods.registry import register
 from robustda.nets import Backbone, Classifier, Identity, Pixels
 
-__all__ = ["PrototypeClassifier", "Prototypes", "class_means", "frozen_backbone", "no_loss", "unit_features"]
+__all__ = ["PrototypeClassifier", "Prototypes", "class_means", "frozen_backbone", "frozen_features", "no_loss"]
 
 
 @register("prototypes")
@@ -67,7 +67,7 @@ class Prototypes(Method):
         network = self.network(task.source.example_shape, task.n_classes).requires_grad_(False)
 
         def place_prototypes() -> None:
-            source, target = unit_features(network, task.source), unit_features(network, task.target)
+            source, target = (F.normalize(frozen_features(network, inputs)) for inputs in (task.source, task.target))
             network.mean.copy_(target.mean(dim=0))
             source, target = F.normalize(source - source.mean(dim=0)), F.normalize(target - network.mean)
             prototypes = class_means(source, task.labels, torch.zeros(task.n_classes, source.shape[1]).to(source))
@@ -98,14 +98,14 @@ class PrototypeClassifier(Classifier):
         return cast(nn.Linear, self.f[0]).weight
 
 
-def unit_features(network: Classifier, inputs: Inputs) -> Tensor:
-    """The backbone's features of every input, in order, at unit length."""
+def frozen_features(network: Classifier, inputs: Inputs) -> Tensor:
+    """The backbone's features of every input, in order."""
 
     def features(x: Tensor) -> Tensor:
         with torch.autocast(x.device.type, torch.bfloat16, enabled=network.backbone.low_precision):
             return cast(Tensor, network.backbone(x))
 
-    return F.normalize(forward_all(features, inputs))
+    return forward_all(features, inputs)
 
 
 def frozen_backbone(method: Method, example_shape: tuple[int, ...], pretrained: bool) -> Backbone:

@@ -23,7 +23,7 @@ from robustda.noise.checks import check_labels
 from robustda.noise.corruption import corruption_of
 from robustda.noise.evidence import LabelEvidence, enough_left, label_evidence
 from robustda.noise.likelihood import posterior
-from robustda.noise.strangers import Judge
+from robustda.noise.strangers import Judge, sample_rows
 from robustda.noise.transition import noise_of
 
 __all__ = ["Estimated", "EstimatorName", "estimate_rates"]
@@ -31,7 +31,6 @@ __all__ = ["Estimated", "EstimatorName", "estimate_rates"]
 EstimatorName = Literal["combined", "confident", "likelihood", "anchor", "mixture"]
 
 _FEWEST = 12
-_LEAST = 30  # examples of a class that are in the sample, if it has so many
 _BLOCK = 8192  # examples judged at a time
 
 
@@ -89,7 +88,7 @@ def estimate_rates(
         odd = _corrupted(inputs, corrupted, codes)
         evidence = label_evidence(features, codes, n_classes, corrupted=odd, seed=seed)
         return Estimated(_rates(evidence, estimator, seed), evidence.issues)
-    rows = _sample(codes, most, np.random.default_rng(seed))
+    rows = sample_rows(codes, most, np.random.default_rng(seed))
     some = np.asarray(features[rows], dtype=np.float32)
     odd = _corrupted(inputs, corrupted, codes[rows], rows)
     evidence = label_evidence(some, codes[rows], n_classes, corrupted=odd, seed=seed)
@@ -118,13 +117,3 @@ def _corrupted(
     if known is not None:
         return enough_left(known if rows is None else known[rows], codes)
     return None if inputs is None else enough_left(corruption_of(inputs, rows).corrupted, codes)
-
-
-def _sample(codes: npt.NDArray[np.int64], most: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """About `most` rows, of each class in proportion, but of a small class no fewer than 30."""
-    order = rng.permutation(len(codes))
-    order = order[np.argsort(codes[order], kind="stable")]
-    counts = np.bincount(codes)
-    wanted = np.maximum(np.rint(counts * most / len(codes)), np.minimum(counts, _LEAST))
-    rank = np.arange(len(codes)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.sort(order[rank < np.repeat(wanted, counts)])

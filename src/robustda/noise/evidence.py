@@ -132,7 +132,8 @@ def label_evidence(
         raise DataError(
             "every class has one example only, so there is nothing to compare it with: give several of some"
         )
-    testimony = hear_witnesses(describe(x[sound], seed), codes[sound], size, folds=folds, seed=seed)
+    described = describe(x[sound] if hit.any() else x, seed)
+    testimony = hear_witnesses(described, codes[sound], size, folds=folds, seed=seed)
     transition, weights = testimony.explanation.transition, testimony.explanation.weights
     probabilities, belief = np.empty((len(codes), size)), np.empty((len(codes), size))
     probabilities[sound] = testimony.explanation.probabilities

@@ -2,13 +2,83 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 
-from robustda.noise.evidence import LabelEvidence
+from robustda.noise.evidence import Codes, LabelEvidence, Values, label_evidence
 from robustda.noise.likelihood import Floats, posterior, softmax
 from robustda.noise.witnesses import Description, Flags, Single, Testifying
 
-__all__ = ["Judge"]
+__all__ = ["ALL", "Judge", "Verdict", "enough", "judge_labels", "sample_rows"]
+
+ALL = 30_000
+"""Up to so many examples are all compared with each other; of more a sample is."""
+
+_LEAST = 30  # examples of a class that are in a sample, if it has so many
+_SAMPLE, _OF_EACH = 10_000, 100  # so many examples stand for more than all, or so many of each class on average
+_JUDGED = 20_000  # no fewer where labels are judged: neighbours are sought among so many
+_TYPICAL = 5_000  # examples that show the main directions
+_BLOCK = 4096  # examples judged at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """What was found out about each label, as `LabelEvidence` has it."""
+
+    wrong: Values
+    suggested: Codes
+    confidence: Values
+
+    @property
+    def issues(self) -> Flags:
+        """The labels that are more likely wrong than right."""
+        found: Flags = self.wrong > 0.5
+        return found
+
+
+def enough(n_classes: int) -> int:
+    """How many examples stand for more than all that could be compared."""
+    return min(ALL, max(_SAMPLE, _OF_EACH * n_classes))
+
+
+def judge_labels(
+    features: np.ndarray,
+    labels: Codes,
+    n_classes: int,
+    *,
+    seen_as: Callable[[np.ndarray], Single],
+    corrupted: Flags | None = None,
+    most: int = 0,
+    seed: int = 0,
+) -> Verdict:
+    """Judge every label by ``seen_as(features)``, of which no large part is ever in memory at a time.
+
+    Up to `most` examples (else 30,000) are all compared with each other (`label_evidence`). Of more, a sample is, and
+    the others are judged by what was believed of it; but where some are `corrupted`, whose own kind must be among those
+    compared, all are.
+    """
+    most = most or ALL
+    if len(labels) <= most or (corrupted is not None and corrupted.any()):
+        found = label_evidence(seen_as(features), labels, n_classes, corrupted=corrupted, seed=seed)
+        return Verdict(found.wrong, found.suggested, found.confidence)
+    rows = sample_rows(labels, min(most, max(_JUDGED, enough(n_classes))), np.random.default_rng(seed))
+    look = Description(seen_as(features[rows[:: -(-len(rows) // _TYPICAL)]]), seed)
+    some = np.concatenate([look.of(seen_as(features[part])) for part in _parts(rows)])
+    evidence = label_evidence(some, labels[rows], n_classes, seed=seed)
+    judge = Judge(some, evidence, seed)
+    del some
+    wrong, confidence = np.empty(len(labels)), np.empty(len(labels))
+    suggested = np.empty(len(labels), dtype=np.int64)
+    for part in _parts(np.arange(len(labels))):
+        block = slice(part[0], part[-1] + 1)
+        probabilities, _ = judge(look.of(seen_as(features[block])))
+        belief, _ = posterior(probabilities, evidence.transition, labels[block])
+        wrong[block] = 1 - belief[np.arange(len(belief)), labels[block]]
+        suggested[block], confidence[block] = belief.argmax(axis=1), belief.max(axis=1)
+    wrong[rows], suggested[rows], confidence[rows] = evidence.wrong, evidence.suggested, evidence.confidence
+    return Verdict(wrong, suggested, confidence)
 
 
 class Judge:
@@ -25,3 +95,19 @@ class Judge:
         """Probabilities of the true class, and who resembles the corrupted examples of the sample."""
         fit, votes, odd = self.witnesses(self.description.of(features))
         return softmax([fit, votes], self.weights), odd
+
+
+def sample_rows(codes: Codes, most: int, rng: np.random.Generator) -> Codes:
+    """About `most` rows, of each class in proportion, but of a small class no fewer than 30."""
+    order = rng.permutation(len(codes))
+    order = order[np.argsort(codes[order], kind="stable")]
+    counts = np.bincount(codes)
+    wanted = np.maximum(np.rint(counts * most / len(codes)), np.minimum(counts, _LEAST))
+    rank = np.arange(len(codes)) - np.repeat(np.cumsum(counts) - counts, counts)
+    found: Codes = np.sort(order[rank < np.repeat(wanted, counts)])
+    return found
+
+
+def _parts(rows: Codes) -> list[Codes]:
+    """The rows in parts of about one size: what is usual among those of a part is known for the last one, too."""
+    return np.array_split(rows, -(-len(rows) // _BLOCK))

@@ -13,9 +13,15 @@ Single = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.int64]
 
 
-def unit(x: npt.NDArray[Any]) -> Single:
-    """The rows at unit length; rows of zeros stay."""
-    scaled: Single = (x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)).astype(np.float32, copy=False)
+_BLOCK = 4096  # rows at a time: what is made on the way need not be as large as the outcome
+
+
+def unit(x: npt.NDArray[Any], out: Single | None = None) -> Single:
+    """The rows at unit length; rows of zeros stay. `out` may be `x` itself."""
+    scaled = np.empty(x.shape, dtype=np.float32) if out is None else out
+    for start in range(0, len(x), _BLOCK):
+        rows = x[start : start + _BLOCK]
+        scaled[start : start + _BLOCK] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
     return scaled
 
 

@@ -22,7 +22,8 @@ Flags = npt.NDArray[np.bool_]
 
 _WIDTH = 256  # principal directions kept; half of them lose a little accuracy on Office-31, more gain none
 _POOL = 20_000  # examples among which neighbours are sought: more change little, and cost grows with them
-_BLOCK, _GROUP = 1024, 32  # rows compared at a time; columns looked at together
+_BLOCK, _GROUP = 256, 32  # rows compared at a time; columns looked at together
+_SOLVED = 2048  # right-hand sides at a time
 _NEIGHBOURS = 20
 _FIRST_RIDGE, _SECOND_RIDGE = 3.0, 1.0  # a firmer fit while the labels are noisy; a very firm one is the class means
 _TYPICAL = 0.2  # how much less sure of an example that is one standard deviation less like its neighbours than others
@@ -80,11 +81,15 @@ class Description:
     def __init__(self, features: npt.ArrayLike, seed: int = 0) -> None:
         x = _rows(features)
         self.mean = x.mean(axis=0)
-        self.directions = _directions(unit(x - self.mean), seed) if x.shape[1] > _WIDTH else None
+        self.directions = _directions(self._centred(x), seed) if x.shape[1] > _WIDTH else None
 
     def of(self, features: npt.ArrayLike) -> Single:
-        x = unit(_rows(features) - self.mean)
+        x = self._centred(_rows(features))
         return x if self.directions is None else unit(x @ self.directions.T)
+
+    def _centred(self, x: Single) -> Single:
+        centred: Single = x - self.mean
+        return unit(centred, out=centred)
 
 
 def nearest(x: Single, k: int, rng: np.random.Generator) -> tuple[npt.NDArray[np.int64], Single]:
@@ -94,7 +99,7 @@ def nearest(x: Single, k: int, rng: np.random.Generator) -> tuple[npt.NDArray[np
     place = np.full(size, -1)
     place[pool] = np.arange(len(pool))
     near, similarity = np.empty((size, k), dtype=np.int64), np.empty((size, k), dtype=np.float32)
-    others = x[pool]
+    others = x if size <= _POOL else x[pool]
     for start in range(0, size, _BLOCK):
         rows = np.arange(start, min(start + _BLOCK, size))
         cosine = x[rows] @ others.T
@@ -128,7 +133,7 @@ class Testifying:
     """Both witnesses once they have learned from `x` what is believed of those in `learn`: they judge strangers."""
 
     def __init__(self, x: Single, believed: Single, learn: Flags) -> None:
-        chosen = np.arange(len(x)) if len(x) <= _POOL else np.arange(_POOL) * len(x) // _POOL
+        chosen = slice(None) if len(x) <= _POOL else np.arange(_POOL) * len(x) // _POOL
         self.pool, self.believed, self.learn = x[chosen], believed[chosen], learn[chosen]
         self.coefficients = _solver(x[learn], _SECOND_RIDGE) @ believed[learn]
 
@@ -176,7 +181,9 @@ def _solver(x: Single, ridge: float) -> Single:
     """(XᵀX + ridge)⁻¹Xᵀ: times the targets it gives the coefficients of the linear fit."""
     square = x.T @ x
     square[np.diag_indices(len(square))] += ridge
-    solver: Single = np.linalg.solve(square, x.T)
+    solver: Single = np.empty((x.shape[1], len(x)), dtype=np.float32)
+    for start in range(0, len(x), _SOLVED):  # NumPy solves in double precision, on copies
+        solver[:, start : start + _SOLVED] = np.linalg.solve(square, x[start : start + _SOLVED].T)
     return solver
 
 

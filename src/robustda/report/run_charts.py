@@ -15,7 +15,7 @@ import numpy as np
 from robustda.report.run_markup import Attributes, Markup, el, name
 from robustda.report.wording import percent
 
-__all__ = ["Line", "bar", "histogram", "line_chart", "matrix", "point_map"]
+__all__ = ["Line", "bar", "histogram", "line_chart", "matrix", "point_map", "whiskers"]
 
 WIDTH, HEIGHT = 440, 208
 _LEFT, _RIGHT, _TOP, _BASE = 46, 432, 18, 180
@@ -209,6 +209,16 @@ def bar(share: float, kind: str = "rate") -> Markup:
     return el(
         "svg", {"viewBox": "0 0 100 12", "preserveAspectRatio": "none", "aria-hidden": "true", "class": "interval"}, box
     )
+
+
+def whiskers(share: float, low: float | None = None, high: float | None = None) -> Markup:
+    """A share as a bar on the way from 0 to 1, and how far it may lie off as a line."""
+    parts = [el("rect", {"x": 0, "y": 2, "width": round(100 * share, 2), "height": 8, "class": "right"})]
+    if low is not None and high is not None:
+        ends: Attributes = {"x1": round(100 * low, 2), "x2": round(100 * high, 2), "y1": 6, "y2": 6, "class": "whisker"}
+        parts.append(el("line", ends))
+    view = {"viewBox": "0 0 100 12", "preserveAspectRatio": "none", "aria-hidden": "true", "class": "interval whole"}
+    return el("svg", view, *parts)
 
 
 def _drawn(

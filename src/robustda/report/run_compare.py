@@ -10,10 +10,11 @@ import numpy as np
 
 from robustda.report.run_charts import Line, bar, line_chart
 from robustda.report.run_curves import CURVES, SHARES, form_of
-from robustda.report.run_findings import best_of
+from robustda.report.run_findings import best_of, expected_of
 from robustda.report.run_markup import Markup, el, facts, name, scrolling, section, table
 from robustda.report.run_page import assemble, setting
 from robustda.report.run_read import RunRecord
+from robustda.report.run_wording import interval
 from robustda.report.wording import percent
 
 __all__ = ["comparison_page", "differences"]
@@ -54,12 +55,18 @@ def differences(runs: Sequence[RunRecord]) -> list[tuple[str, list[Any]]]:
 def _table_section(runs: Sequence[RunRecord]) -> Markup:
     scored = [run.summary.get("target_accuracy") for run in runs]
     finals = [np.nan if value is None else float(value) for value in scored]
-    order = np.argsort([-value if np.isfinite(value) else 1.0 for value in finals], kind="stable")
+    hoped = [expected_of(run) for run in runs]
+    # Whoever has no accuracy comes after those who have one, by what is expected.
+    ranks = [
+        -value if np.isfinite(value) else 2.0 - (expected.value if expected else 0.0)
+        for value, expected in zip(finals, hoped, strict=True)
+    ]
+    order = np.argsort(ranks, kind="stable")
     top = np.nanmax(finals) if np.isfinite(finals).any() else np.nan
     rows = []
     for place in order:
         run, final, best = runs[place], finals[place], best_of(runs[place])
-        known = np.isfinite(final)
+        known, expected = np.isfinite(final), hoped[place]
         kept, noise = run.summary.get("kept_share"), run.summary.get("noise_rate")
         rows.append(
             (
@@ -68,18 +75,24 @@ def _table_section(runs: Sequence[RunRecord]) -> Markup:
                 bar(final, "right") if known else Markup(""),
                 el("span", {"class": "best" if final == top else None}, f"{100 * final:.1f}") if known else "",
                 el("span", {"class": "oracle"}, f"{100 * best[0]:.1f}") if best else "",
+                *([f"{percent(expected.value)} ({interval(expected)})" if expected else ""] if any(hoped) else []),
                 percent(kept) if kept is not None else "",
                 percent(noise) if noise is not None else "",
                 f"{run.summary['seconds']:,.0f}" if "seconds" in run.summary else "",
                 "ended" if run.done else "not ended",
             )
         )
-    head = ("Run", "Method", "", "Final accuracy (%)", "Best, oracle (%)", "Trusted", "Noise found", "Seconds", "State")
+    head = ["Run", "Method", "", "Final accuracy (%)", "Best, oracle (%)", "Trusted", "Noise found", "Seconds", "State"]
     note = (
         "Accuracy is that of the target's labelled examples at the end. The oracle's number is the best evaluation, "
         "which nobody can choose without those labels: it is no result."
     )
-    shown = scrolling("Comparison of the runs", table("Comparison of the runs", head, rows, numbers=(3, 4, 5, 6, 7)))
+    numbers = [3, 4, 5, 6, 7]
+    if any(hoped):
+        head.insert(5, "Expected without labels")
+        numbers.append(8)
+        note += " What is expected was judged without them; a method that does not say what it expects has none."
+    shown = scrolling("Comparison of the runs", table("Comparison of the runs", head, rows, numbers=numbers))
     return section("runs", "The runs", shown, note=note, full=True)
 
 

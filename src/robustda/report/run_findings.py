@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from robustda.expect import Expected
 from robustda.report.run_read import RunRecord
 
-__all__ = ["Accuracy", "Game", "Trust", "accuracy_of", "game_of", "trust_of"]
+__all__ = ["Accuracy", "Game", "Trust", "accuracy_of", "expected_of", "game_of", "trust_of"]
 
 _COLLAPSED = 0.99  # as robustda.health has it
 _APART, _ALIGNED = 0.6, 0.15  # of the adversary's advantage, which goes from 0 to 1
@@ -94,6 +95,12 @@ def accuracy_of(run: RunRecord) -> Accuracy | None:
     counts = np.zeros((len(run.classes),) * 2, dtype=np.int64)
     np.add.at(counts, (labels[known], predicted[known]), 1)
     return Accuracy(float((labels == predicted)[known].mean()), counts, best_of(run))
+
+
+def expected_of(run: RunRecord) -> Expected | None:
+    """The accuracy that the method expects of itself on the target; None where it expects nothing."""
+    found = run.summary.get("expected_accuracy")
+    return None if found is None else Expected(*(float(found[name]) for name in Expected._fields))
 
 
 def best_of(run: RunRecord) -> tuple[float, int] | None:

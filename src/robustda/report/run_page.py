@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from robustda._version import __version__
-from robustda.report.run_charts import LABELLED, bar, histogram, matrix, point_map
+from robustda.expect import Expected
+from robustda.report.run_charts import LABELLED, bar, histogram, matrix, point_map, whiskers
 from robustda.report.run_curves import curve_sections, health_section
-from robustda.report.run_findings import Accuracy, accuracy_of, trust_of
+from robustda.report.run_findings import Accuracy, accuracy_of, expected_of, trust_of
 from robustda.report.run_map import TargetMap
 from robustda.report.run_markup import Markup, el, facts, name, scrolling, section, table
 from robustda.report.run_read import RunRecord
+from robustda.report.run_wording import interval, judged
 from robustda.report.wording import percent
 
 __all__ = ["assemble", "run_page", "setting", "settings_table"]
@@ -30,9 +32,10 @@ _MISTAKES = 500  # fields of the confusion matrix that its table has
 
 def run_page(run: RunRecord, headline: Sequence[str], found: TargetMap | str) -> str:
     """The page as text."""
-    accuracy = accuracy_of(run)
+    accuracy, expected = accuracy_of(run), expected_of(run)
     known = [
         ("classified right", f"{accuracy.final:.1%}".replace("%", "\N{NO-BREAK SPACE}%")) if accuracy else None,
+        (f"expected ({interval(expected)})", percent(expected.value)) if expected else None,
         ("of the source trusted", percent(run.summary["kept_share"])) if run.summary.get("kept_share") else None,
         ("source examples", f"{run.data['source_examples']:,}"),
         ("target examples", f"{run.data['target_examples']:,}"),
@@ -42,6 +45,7 @@ def run_page(run: RunRecord, headline: Sequence[str], found: TargetMap | str) ->
     header = facts(f"robustda report · {run.method}", run.name, headline, [fact for fact in known if fact])
     sections = [
         *([_accuracy_section(accuracy, run.classes)] if accuracy else [_predicted_section(run)]),
+        *([_expected_section(expected, accuracy)] if expected else []),
         *curve_sections(run),
         *_trust_sections(run),
         *health_section(run),
@@ -121,6 +125,22 @@ def _accuracy_section(found: Accuracy, names: Sequence[str]) -> Markup:
     return section("accuracy", "Accuracy by class", oracle, listed, note=note)
 
 
+def _expected_section(expected: Expected, found: Accuracy | None) -> Markup:
+    rows = [("Expected", whiskers(expected.value, expected.low, expected.high), percent(expected.value))]
+    if found is not None:
+        true = f"{100 * found.final:.1f}\N{NO-BREAK SPACE}%"
+        rows.append(("By the labels", whiskers(found.final), true))
+    listed = table("Expected accuracy on the target", ("", "", ""), rows, numbers=(2,))
+    note = (
+        f"The share of the target that should be right: {interval(expected)}, which should hold in 95 of 100 cases. It "
+        "is judged without the target's labels, by how often classifiers of other kinds agree with the predictions; "
+        "what all of them mistake alike it cannot see."
+    )
+    if found is not None:
+        note += f" With the labels, {judged(expected, found.final)}."
+    return section("expected", "Expected accuracy", listed, note=note)
+
+
 def _predicted_section(run: RunRecord) -> Markup:
     predicted = run.codes("prediction")
     if predicted is None or run.predictions is None:
@@ -141,7 +161,8 @@ def _predicted_section(run: RunRecord) -> Markup:
     head = ("Predicted class", "", "Examples", "Mean probability")
     listed = _by_class("Predictions by class", head, rows, numbers=(2, 3))
     note = (
-        "The target carries no labels, so there is no accuracy to show. A high probability is no proof of being right."
+        "The target carries no labels, so no class has an accuracy to show. A high probability is no proof of being "
+        "right."
     )
     return section("accuracy", "What was predicted", listed, note=note)
 

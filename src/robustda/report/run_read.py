@@ -159,6 +159,9 @@ def _summary(path: Path) -> dict[str, Any]:
     for value in [*numbers, *(rates if isinstance(rates, list) else [rates])]:
         if not isinstance(value, int | float | None):
             raise ValueError(f"{path.name} has {str(value)[:80]!r} for a number")
+    expected = found.get("expected_accuracy")
+    if expected is not None and not all(0 <= float(expected[name]) <= 1 for name in ("value", "low", "high")):
+        raise ValueError(f"{path.name} has {str(expected)[:80]!r} for shares")
     return found
 
 

@@ -45,15 +45,28 @@ class RunReport:
             return comparison_page(self.runs, self.headline)
         return run_page(self.runs[0], self.headline, self.map)
 
+    @property
+    def file_name(self) -> str:
+        """What the page is called where nobody has named it."""
+        return "comparison.html" if len(self.runs) > 1 else "report.html"
+
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the page; its path comes back."""
-        path = Path(path)
+        """Write the page; its path comes back. In a folder it is called `file_name`; other names end in .html."""
+        path = self._page(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, self.html.encode())
         except OSError as error:
             raise ConfigError(f"cannot write {path} ({error.strerror}): choose another place") from error
         return path
+
+    def _page(self, path: str | os.PathLike[str]) -> Path:
+        page = Path(path)
+        if page.is_dir() or os.fspath(path).endswith(("/", os.sep)):
+            return page / self.file_name
+        if page.suffix.lower() in (".html", ".htm"):
+            return page
+        return page.with_name(f"{page.name}.html")  # a browser shows another kind of file as text
 
 
 def report(
@@ -67,7 +80,8 @@ def report(
     """Report on a run folder, or compare several.
 
     The map of the target (t-SNE of the network's features of up to `points` examples; 0 for none) needs the target's
-    examples: they are read again from where the run had them, or from `target`. With `out`, the page is written there.
+    examples: they are read again from where the run had them, or from `target`. With `out`, the page is written
+    there, as `RunReport.save` has it.
     """
     if not runs:
         raise ConfigError("there is no run to report on: give the --out folder of a fit")

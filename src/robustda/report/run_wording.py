@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from robustda.report.run_findings import Accuracy, accuracy_of, collapsed, game_of, trust_of
+from robustda.expect import Expected
+from robustda.report.run_findings import Accuracy, accuracy_of, collapsed, expected_of, game_of, trust_of
 from robustda.report.run_read import RunRecord
 from robustda.report.wording import joined, percent
 
-__all__ = ["compared", "told"]
+__all__ = ["compared", "interval", "judged", "told"]
 
 _STRIKING = 0.5  # a class of which less is recognised is named
 _FEW = 5
@@ -46,6 +47,7 @@ def compared(runs: Sequence[RunRecord]) -> list[str]:
         said.append(f"Of these {len(runs)} runs only {scored[0][1].name} has an accuracy: {_exact(scored[0][0])}.")
     else:
         said.append(f"{len(runs)} runs are compared; without labels in the target nobody knows which is best.")
+        said += _most_expected(runs)
     if not same_data and len(targets) == 1:
         said.append("The runs did not learn from the same data: see what differs below.")
     unfinished = [run.name for run in runs if not run.done]
@@ -53,6 +55,29 @@ def compared(runs: Sequence[RunRecord]) -> list[str]:
         said.append(f"Not ended yet: {joined(unfinished[:6])}.")
     said += [f"{run.name} calls nearly all of the target one class." for run in runs if collapsed(run)]
     return said
+
+
+def interval(expected: Expected) -> str:
+    """``78 % to 93 %``."""
+    return f"{percent(expected.low)} to {percent(expected.high)}"
+
+
+def judged(expected: Expected, final: float) -> str:
+    """How an expected accuracy turned out, as the end of a sentence."""
+    if expected.low <= final <= expected.high:
+        return "the true share lies in that interval"
+    return f"the true share lies {'below' if final < expected.low else 'above'} that interval"
+
+
+def _most_expected(runs: Sequence[RunRecord]) -> list[str]:
+    found = [(expected, run) for run in runs if (expected := expected_of(run)) is not None]
+    if not found:
+        return []
+    found.sort(key=lambda pair: -pair[0].value)
+    (most, first), rest = found[0], [expected.high for expected, _ in found[1:]]
+    who = f"{first.name} alone says what it expects of itself" if len(found) == 1 else f"{first.name} expects most"
+    close = "; that is too close to others to be sure" if rest and max(rest) > most.low else ""
+    return [f"{who}: about {percent(most.value)} right ({interval(most)}){close}."]
 
 
 def _accuracy(run: RunRecord) -> float | None:
@@ -75,13 +100,23 @@ def _about_accuracy(run: RunRecord) -> list[str]:
     examples = f"{run.data['target_examples']:,} examples of {run.target_name}"
     if run.predictions is None:
         return []
-    found = accuracy_of(run)
+    found, expected = accuracy_of(run), expected_of(run)
+    if found is None and expected is not None:
+        return [
+            f"About {percent(expected.value)} of the {examples} should be right ({interval(expected)}), judged without "
+            "labels."
+        ]
     if found is None:
         return [f"The {examples} are classified, but they carry no labels: how many are right nobody knows."]
     said = [
         f"{_exact(found.final)} of the {int(found.counts.sum()):,} labelled examples of {run.target_name} are "
         "classified right."
     ]
+    if expected is not None:
+        said.append(
+            f"Without these labels about {percent(expected.value)} were expected to be right ({interval(expected)}): "
+            f"{judged(expected, found.final)}."
+        )
     if found.best is not None and found.best[0] > found.final + 0.005 and "selected_step" not in run.summary:
         best, step = found.best
         said.append(

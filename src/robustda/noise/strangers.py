@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from robustda.noise.clusters import beside_clusters, say_of_clusters
 from robustda.noise.evidence import Codes, LabelEvidence, Values, label_evidence
 from robustda.noise.likelihood import Floats, posterior, softmax
 from robustda.noise.witnesses import Description, Flags, Single, Testifying
@@ -61,8 +62,9 @@ def judge_labels(
     """
     most = most or ALL
     if len(labels) <= most or (corrupted is not None and corrupted.any()):
-        found = label_evidence(seen_as(features), labels, n_classes, corrupted=corrupted, seed=seed)
-        return Verdict(found.wrong, found.suggested, found.confidence)
+        x = seen_as(features)
+        found = label_evidence(x, labels, n_classes, corrupted=corrupted, seed=seed)
+        return _with_clusters(found, x, seed) if say_of_clusters(found.rate) else _verdict(found)
     rows = sample_rows(labels, min(most, max(_JUDGED, enough(n_classes))), np.random.default_rng(seed))
     look = Description(seen_as(features[rows[:: -(-len(rows) // _TYPICAL)]]), seed)
     some = np.concatenate([look.of(seen_as(features[part])) for part in _parts(rows)])
@@ -78,6 +80,22 @@ def judge_labels(
         wrong[block] = 1 - belief[np.arange(len(belief)), labels[block]]
         suggested[block], confidence[block] = belief.argmax(axis=1), belief.max(axis=1)
     wrong[rows], suggested[rows], confidence[rows] = evidence.wrong, evidence.suggested, evidence.confidence
+    return Verdict(wrong, suggested, confidence)
+
+
+def _verdict(found: LabelEvidence) -> Verdict:
+    return Verdict(found.wrong, found.suggested, found.confidence)
+
+
+def _with_clusters(found: LabelEvidence, features: Single, seed: int) -> Verdict:
+    """What is believed of labels most of which are wrong, with clusters heard too; of corrupted examples as before."""
+    sound = np.flatnonzero(~found.corrupted)
+    labels = found.labels[sound]
+    belief = posterior(found.pred_probs[sound], found.transition, labels)[0].astype(np.float64)
+    belief = beside_clusters(belief, features[sound], labels, found.rate, seed)
+    wrong, suggested, confidence = found.wrong.copy(), found.suggested.copy(), found.confidence.copy()
+    wrong[sound] = 1 - belief[np.arange(len(sound)), labels]
+    suggested[sound], confidence[sound] = belief.argmax(axis=1), belief.max(axis=1)
     return Verdict(wrong, suggested, confidence)
 
 

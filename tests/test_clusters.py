@@ -1,0 +1,75 @@
+"""Clusters have a say where most labels are wrong, and none elsewhere."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from robustda.noise.clusters import beside_clusters, cluster_votes, say_of_clusters
+from robustda.noise.evidence import label_evidence
+from robustda.noise.strangers import judge_labels
+
+K = 12
+
+
+def noisy(rate: float, seed: int = 0, size: int = 360) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    true = np.arange(size) % K
+    x = 1.2 * rng.normal(size=(K, 20))[true] + rng.normal(size=(size, 20)) / 2
+    given = np.where(rng.random(size) < rate, (true + rng.integers(1, K, size)) % K, true)
+    return x.astype(np.float32), true, given
+
+
+def judged(x: np.ndarray, given: np.ndarray) -> np.ndarray:
+    return judge_labels(x, given, K, seen_as=lambda rows: rows).suggested
+
+
+def test_they_count_from_half_on_and_fully_from_three_quarters() -> None:
+    assert [say_of_clusters(rate) for rate in (0, 0.5, 0.625, 0.75, 0.9)] == [0, 0, 0.5, 1, 1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_where_most_labels_are_wrong_more_are_mended_than_by_neighbours_alone(seed: int) -> None:
+    x, true, given = noisy(0.8, seed)
+    alone = label_evidence(x, given, K)
+    assert (given == true).mean() < 0.25
+    assert (judged(x, given) == true).mean() > (alone.suggested == true).mean() + 0.03
+
+
+def test_where_most_are_right_nothing_changes() -> None:
+    x, _, given = noisy(0.4)
+    alone = label_evidence(x, given, K)
+    verdict = judge_labels(x, given, K, seen_as=lambda rows: rows)
+    np.testing.assert_array_equal(verdict.wrong, alone.wrong)
+    np.testing.assert_array_equal(verdict.suggested, alone.suggested)
+
+
+def test_votes_are_shares_and_classes_keep_their_numbers() -> None:
+    x, true, given = noisy(0.7)
+    votes = cluster_votes(x, given, K, 0.7)
+    np.testing.assert_allclose(votes.sum(axis=1), 1)
+    assert (votes.argmax(axis=1) == true).mean() > 0.9
+    turned = cluster_votes(x, (given + 5) % K, K, 0.7)
+    assert (turned.argmax(axis=1) == (true + 5) % K).mean() > 0.9
+
+
+def test_what_is_sure_stays_so() -> None:
+    x, true, given = noisy(0.8)
+    sure = np.full((len(x), K), 1e-4)
+    sure[np.arange(len(x)), true] = 1
+    assert (beside_clusters(sure, x, given, 0.8).argmax(axis=1) == true).all()
+
+
+def test_fewer_different_examples_than_classes() -> None:
+    x = np.repeat(np.eye(4, dtype=np.float32), 10, axis=0)
+    votes = cluster_votes(x, np.arange(40) % K, K, 0.8)
+    np.testing.assert_allclose(votes.sum(axis=1), 1)
+
+
+def test_of_corrupted_examples_they_say_nothing() -> None:
+    x, _, given = noisy(0.8)
+    odd = np.arange(len(x)) % 3 == 0
+    alone = label_evidence(x, given, K, corrupted=odd)
+    verdict = judge_labels(x, given, K, seen_as=lambda rows: rows, corrupted=odd)
+    np.testing.assert_array_equal(verdict.wrong[odd], alone.wrong[odd])
+    assert (verdict.wrong[~odd] != alone.wrong[~odd]).any()

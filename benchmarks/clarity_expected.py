@@ -1,11 +1,11 @@
 """How well clarity knows how good it is: the accuracy it expects against the true one, and its calibration.
 
     ROBUSTDA_DATA=... python benchmarks/clarity_expected.py [--features runs/bench] [--tasks A-W ...]
-        [--noises none label feature mixed] [--out clarity_expected.json]
+        [--noises none label feature mixed] [--protocol mirrored] [--out clarity_expected.json]
 
 Office-31 on frozen features, the authors' draws at 40 %, one seed. `--features` is the folder in which `robustda bench
-table1` has put the features of corrupted images. ECE is over fifteen bins of equal width, before and after the
-temperature. Target labels are used for this comparison only.
+table1 --protocol ...` has put the features that the data folder lacks. ECE is over fifteen bins of equal width, before
+and after the temperature. Target labels are used for this comparison only.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ TASKS = ("A-W", "W-A", "A-D", "D-A", "W-D", "D-W")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--features", default="runs/bench")
+    parser.add_argument("--protocol", choices=["features", "mirrored"], default="mirrored")
     parser.add_argument("--tasks", nargs="+", default=TASKS)
     parser.add_argument("--noises", nargs="+", default=["none", "label", "feature", "mixed"])
     parser.add_argument("--out", default="clarity_expected.json")
@@ -41,8 +42,8 @@ def main() -> None:
         for task in arguments.tasks:
             source_name, target_name = parse_task(task)
             rate = 0.0 if noise == "none" else 0.4
-            source = noisy_domain(root, "features", source_name, noise, rate, "authors", work)
-            target = target_domain(root, "features", target_name, work)
+            source = noisy_domain(root, arguments.protocol, source_name, noise, rate, "authors", work)
+            target = target_domain(root, arguments.protocol, target_name, work)
             method = create_method("clarity", seed=0).fit(
                 source, target, progress=False, tensorboard=False, eval_every=0
             )

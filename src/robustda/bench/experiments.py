@@ -179,7 +179,7 @@ def cells_of(
     seeds: Sequence[int] = (0, 1, 2),
     draws: Sequence[str] = (),
     steps: int = 0,
-    batch_norm: BatchNorm = "keep",
+    batch_norm: BatchNorm = "learn",
 ) -> list[tuple[Row, Column, Cell]]:
     """Every cell with its place in the table, one seed after the other, so that a cut-off grid has whole tables."""
     known = [row.label for row in chosen.rows] + method_names()

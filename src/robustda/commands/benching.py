@@ -48,7 +48,7 @@ def bench(arguments: list[str]) -> int:
     )
     parser.add_argument("--steps", type=int, default=0, help="training steps (0: 2,000 on features, 3,000 on images)")
     parser.add_argument(
-        "--batch_norm", type=BatchNorm, default="keep", help="of a backbone that is fine-tuned: as the methods' option"
+        "--batch_norm", type=BatchNorm, default="learn", help="of a backbone that is fine-tuned: as the methods' option"
     )
     parser.add_argument(
         "--engine", type=Engine, default="inline", help="one after the other, in processes, or on a Ray cluster"
@@ -90,7 +90,7 @@ def bench(arguments: list[str]) -> int:
         judged = out / "evaluations.csv"
         write_results(merge_evaluations(read_table(judged), collect_evaluations(cells, out)), judged)
     filled = fill(named, placed, results, chosen.accuracy)
-    folder = "finetune-learn" if (chosen.protocol, chosen.batch_norm) == ("finetune", "learn") else chosen.protocol
+    folder = "finetune-keep" if (chosen.protocol, chosen.batch_norm) == ("finetune", "keep") else chosen.protocol
     paths = write_tables(filled, out / "tables" / folder, chosen.accuracy)
     if chosen.accuracy == "final":
         write_figures(filled, out / "figures" / folder)

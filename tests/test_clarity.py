@@ -13,8 +13,9 @@ from torch import Tensor, nn
 import robustda
 from robustda import Clarity, Domain
 from robustda.bench.data import noisy_domain, target_domain
+from robustda.data.batches import Inputs
 from robustda.losses import class_confusion
-from robustda.methods.clarity import TwoOpinions
+from robustda.methods.clarity import TwoOpinions, _features
 from robustda.nets import Identity, create_backbone
 from test_every_method import QUIET, blobs
 
@@ -173,6 +174,17 @@ def test_photographs_are_seen_from_both_sides(tmp_path: Path) -> None:
         network = Clarity(**how, **changed).network((72, 72, 3), 2).eval()
         with torch.no_grad():
             assert torch.allclose(network.described(images), network.described(images.flip(3)), atol=1e-5) == alike
+
+
+def test_features_of_bfloat16_products_are_nearly_those_of_float32() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 72, 72, 3)).astype(np.uint8)
+    backbone = create_backbone("resnet10t", (72, 72, 3), "random")
+    network = Clarity(**BRIEF, backbone=backbone).network((72, 72, 3), 2).eval()
+    inputs = Inputs(Domain.from_arrays(pixels), torch.device("cpu"))
+    plain, quick = (_features(network, inputs, way) for way in (False, True))
+    assert plain.dtype == quick.dtype == np.float32
+    assert 0 < np.linalg.norm(plain - quick) < 0.03 * np.linalg.norm(plain)
+    assert not network.backbone.low_precision
 
 
 def test_marked_examples_are_judged_among_their_own_kind() -> None:

@@ -261,7 +261,7 @@ def test_a_timm_backbone_normalises_its_input_and_takes_the_numbers_along() -> N
     assert mean.shape == std.shape == (1, 3, 1, 1)
     assert {"mean", "std"} <= set(psi.state_dict())
     with torch.no_grad():
-        assert torch.equal(psi(x), psi.get_submodule("model")((x - mean) / std))
+        torch.testing.assert_close(psi(x), psi.get_submodule("model")((x - mean) / std))
 
 
 def test_resnet50_v1_has_its_strides_in_the_first_convolution() -> None:

@@ -44,7 +44,8 @@ class Runtime:
     device: cpu, cuda, cuda:1, ...; auto takes a GPU if there is one.
     precision: float32 or bfloat16; auto is bfloat16 where the device has instructions for it. On a GPU that concerns
         the backbone, and the heads' products are made of TF32 numbers; on a CPU, if left to auto, it concerns the
-        products in wide layers of the heads while they train. Losses and weights are always float32.
+        products in wide layers of the heads while they train, and features that clarity makes once. Losses and weights
+        are always float32.
     placement: keep the data on the device, or stream them to it batch by batch; auto keeps what takes up no more than
         half of the free memory there.
     threads: CPU threads (0: as PyTorch decides).

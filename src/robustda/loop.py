@@ -63,6 +63,7 @@ class Run:
                 n_classes=len(source.classes),
                 device=self.device,
                 corrupted=source.corrupted,
+                quick_features=runtime.bfloat16_products(self.device),
             )
         self.health = Health(method, self.task, source.classes, folder)
         self.stop = StopRequest()

@@ -209,6 +209,8 @@ class TimmBackbone(Backbone):
         x = torch.addcmul(-self.mean / self.std, x, 1 / self.std)
         if x.device.type == "cuda":
             x = x.to(torch.bfloat16 if self.low_precision else x.dtype, memory_format=torch.channels_last)
+        elif not torch.is_grad_enabled():
+            x = x.contiguous(memory_format=torch.channels_last)  # half as fast again on a CPU
         return cast(Tensor, self.model(x))
 
 

@@ -76,6 +76,8 @@ class Task:
     memory: dict[str, Tensor] = field(default_factory=dict)
     corrupted: np.ndarray | None = None
     """source examples whose inputs were found to be corrupted before they came here; None where nobody has looked"""
+    quick_features: bool = False
+    """whether features that are made once are to be of bfloat16 products, which on some CPUs takes half of the time"""
     confirmed: Tensor | None = None
     """source examples whose label a person has kept or corrected: a curriculum has no business to doubt them"""
     made: dict[str, np.ndarray] = field(default_factory=dict)

@@ -115,7 +115,8 @@ class Clarity(Agreeing):
         network = self.network(task.source.example_shape, task.n_classes).requires_grad_(False)
 
         def settle() -> None:
-            task.made["source"] = _features(network, task.source)  # what takes the time on a CPU: once is enough
+            # What takes the time on a CPU: once is enough.
+            task.made["source"] = _features(network, task.source, task.quick_features)
             task.memory["believed"] = self.believed(task.made["source"], task, _unit).codes.to(task.device)
 
         return Phase("judge", network, no_loss, 0, lambda progress: 0.0, end=settle)
@@ -132,7 +133,10 @@ class Clarity(Agreeing):
         if not isinstance(network.backbone, Identity):
             network.to(task.device).eval()
             known = task.made.pop("source", None)  # not there in a run that was resumed
-            made = (_features(network, task.source) if known is None else known, _features(network, task.target))
+            made = (
+                _features(network, task.source, task.quick_features) if known is None else known,
+                _features(network, task.target, task.quick_features),
+            )
             source, target = (Inputs(Domain.from_arrays(features), task.device) for features in made)
             seen = replace(task, source=source, target=target)
             network.on_features = True
@@ -156,7 +160,12 @@ class Clarity(Agreeing):
         phase = self._phase("further", network, task, self.steps, self.learning_rate)
 
         def end() -> None:
-            self._conclude(network, _features(network, task.source), _features(network, task.target), task)
+            self._conclude(
+                network,
+                _features(network, task.source, task.quick_features),
+                _features(network, task.target, task.quick_features),
+                task,
+            )
 
         return replace(phase, end=end if network.knowing else None)
 
@@ -259,14 +268,14 @@ class OneLength(nn.Module):
         return lengthened
 
 
-def _features(network: TwoOpinions, inputs: Inputs) -> np.ndarray:
+def _features(network: TwoOpinions, inputs: Inputs, quick: bool) -> np.ndarray:
     """What the backbone makes of all inputs; of images, where it knows nothing yet, the pixels."""
     if isinstance(network.backbone, Identity):
         return inputs.array  # as they are: a million of them need no copy
     if inputs.images and not network.knowing:
         return forward_all(Pixels(), inputs).cpu().numpy()
     backbone = network.backbone
-    before, backbone.low_precision = backbone.low_precision, False  # both domains alike, whichever phase asks
+    before, backbone.low_precision = backbone.low_precision, quick  # both domains alike, whichever phase asks
     try:
         return forward_all(network.described, inputs).cpu().numpy()
     finally:

@@ -54,7 +54,10 @@ def fill(
     results: pd.DataFrame,
     which: str = "final",
 ) -> Filled:
-    """Look up what is done in a table of results: the accuracy of the final iteration, or another (see `WHICH`)."""
+    """Look up what is done in a table of results: the accuracy of the final iteration, or another (see `WHICH`).
+
+    Optional rows of which no cell is done are left out.
+    """
     rows = tuple(row for row in experiment.rows if any(row is r for r, _, _ in placed))
     columns = tuple(column for column in experiment.columns if any(column is c for _, c, _ in placed))
     repetitions = list(dict.fromkeys((cell.draw, cell.seed) for _, _, cell in placed))
@@ -63,6 +66,8 @@ def fill(
         if line is not None:
             place = rows.index(row), columns.index(column), repetitions.index((cell.draw, cell.seed))
             values[place] = 100 * float(line[f"accuracy_{which}"])
+    shown = ~np.isnan(values).all(axis=(1, 2)) | [not row.optional for row in rows]
+    rows, values = tuple(row for row, there in zip(rows, shown, strict=True) if there), values[shown]
     first = placed[0][2]
     protocol = "frozen ResNet-50 features"
     if first.protocol == "mirrored":

@@ -11,7 +11,7 @@
    with the batch statistics that it came with; the members are asked again on its features.
 
 A backbone that knows nothing yet is trained in `learn`, on the examples themselves, and there is no second opinion.
-It takes no noise rate and no choice by target labels; on frozen features some twenty seconds on two cores.
+It takes no noise rate and no choice by target labels; on frozen features some fifteen seconds on two cores.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import torch
 
 from robustda import Domain, compiling
 from robustda.compiling import compile_backbone, uncompile
+from robustda.errors import ConfigError, RobustDAWarning
 from robustda.methods import create_method
 from robustda.nets import Classifier, SmallCNN, create_backbone
 from test_every_method import QUIET
@@ -66,10 +67,25 @@ def test_a_frozen_backbone_is_left_alone() -> None:
     assert "forward" not in network.backbone.__dict__
 
 
+def test_what_cannot_be_compiled_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> torch.fx.GraphModule:
+        raise RuntimeError("no compiler is here")
+
+    torch.compiler.reset()
+    monkeypatch.setattr(compiling, "_compiled", lambda: torch.compile(compiling._forward, backend=broken))
+    network = Classifier(SmallCNN(), 3, 16).train()
+    compile_backbone(network)
+    with pytest.raises(ConfigError, match=r"could not be compiled \(.*leave --compile out"):
+        network(torch.rand(4, 3, 16, 16))
+
+
+@pytest.mark.filterwarnings("ignore:compile is for a GPU")
 def test_on_a_cpu_the_option_changes_nothing() -> None:
     rng = torch.Generator().manual_seed(0)
     x = torch.randint(0, 256, (40, 16, 16, 3), generator=rng).numpy().astype("uint8")
     source = Domain.from_arrays(x, [0, 1] * 20)
+    with pytest.warns(RobustDAWarning, match="nothing is compiled"):
+        create_method("source_only", steps=1, batch_size=8).fit(source, source.unlabelled(), **QUIET, compile=True)
     found = [
         create_method("source_only", steps=3, batch_size=8, seed=0).fit(
             source, source.unlabelled(), **QUIET, compile=way

@@ -10,6 +10,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from robustda.errors import ConfigError
+
 __all__ = ["compile_backbone", "uncompile"]
 
 
@@ -34,9 +36,19 @@ class _Compiled:
 
     def __call__(self, x: Tensor) -> Tensor:
         # Batches that are evaluated are of many sizes, and each would be compiled anew.
-        if torch.is_grad_enabled() and self._backbone.training:
+        if not (torch.is_grad_enabled() and self._backbone.training):
+            return self._forward(x)
+        try:
             return _compiled()(self._backbone, x)
-        return self._forward(x)
+        except Exception as error:
+            from torch._dynamo.exc import TorchDynamoException  # takes a second to import
+
+            if not isinstance(error, TorchDynamoException):
+                raise
+            reason = str(error).strip().partition("\n")[0][:200]
+            raise ConfigError(
+                f"the backbone could not be compiled ({reason}): is there a C compiler? Or leave --compile out"
+            ) from error
 
 
 @functools.cache

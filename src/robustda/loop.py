@@ -191,6 +191,9 @@ class Run:
         whole = self.runtime.pieces == 1 and not self.method.checkpointing
         if self.runtime.compile and whole and self.device.type == "cuda":
             compile_backbone(phase.network)
+        elif self.runtime.compile and self.ranks.first:
+            message = "compile is for a GPU, without pieces and checkpointing: nothing is compiled"
+            warnings.warn(message, RobustDAWarning, stacklevel=2)
         self.ranks.divide(phase.network)
         return phase
 

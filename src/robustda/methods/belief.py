@@ -18,8 +18,6 @@ from robustda.methods.base import Method, Task
 
 __all__ = ["Belief", "Believing"]
 
-_SIDE = 200  # pixels: in smaller images noise has been averaged away
-
 
 @dataclass(frozen=True, eq=False)
 class Belief:
@@ -104,9 +102,11 @@ class Believing(Method):
             return None
         odd = task.corrupted
         if odd is None:
-            if not task.source.images or min(task.source.array.shape[1:3]) < _SIDE:
-                return None
             from robustda.noise.corruption import image_corruption
+            from robustda.noise.soundness import SIDE
+
+            if not task.source.images or min(task.source.array.shape[1:3]) < SIDE:
+                return None
 
             odd = image_corruption(task.source.array).corrupted
         labels = task.labels.cpu().numpy()

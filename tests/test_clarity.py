@@ -15,7 +15,8 @@ from robustda import Clarity, Domain
 from robustda.bench.data import noisy_domain, target_domain
 from robustda.data.batches import Inputs
 from robustda.losses import class_confusion
-from robustda.methods.clarity import TwoOpinions, _features
+from robustda.methods.clarity import _features
+from robustda.methods.opinions import TwoOpinions
 from robustda.nets import Identity, create_backbone
 from test_every_method import QUIET, blobs
 
@@ -86,9 +87,32 @@ def test_both_opinions_are_multiplied() -> None:
 
 
 def test_features_have_one_length_whatever_their_scale() -> None:
-    network = TwoOpinions(Identity(6), 3, 8).eval()
+    network = TwoOpinions(Identity(6), 3, 8, 2).eval()
     x = torch.randn(5, 6)
     torch.testing.assert_close(network(x), network(1000 * x))
+
+
+def test_heads_learn_by_themselves_and_what_they_say_is_averaged() -> None:
+    network = TwoOpinions(Identity(6), 3, 8, 4).eval()
+    x = torch.randn(5, 6, requires_grad=True)
+    every = network.each(x)
+    assert len({tuple(logits.flatten().tolist()) for logits in every}) == 4
+    mean = torch.stack([torch.log_softmax(logits, dim=1) for logits in every]).mean(dim=0)
+    torch.testing.assert_close(network.first(x), mean)
+    slopes = [torch.autograd.grad(logits.sum(), x, retain_graph=True)[0] for logits in every]
+    weights = [list(head.parameters()) for head in network.f.heads]  # type: ignore[union-attr]
+    alone = [
+        torch.autograd.grad(logits.sum(), own, retain_graph=True) for logits, own in zip(every, weights, strict=True)
+    ]
+    torch.stack([logits.sum() for logits in every]).sum().backward()
+    # a head as fast as without the others, what is below all of them as from one
+    torch.testing.assert_close(x.grad, torch.stack(slopes).sum(dim=0))
+    for own, gradients in zip(weights, alone, strict=True):
+        torch.testing.assert_close([parameter.grad for parameter in own], list(gradients))
+    torch.testing.assert_close(
+        4 * slopes[0],
+        torch.autograd.grad(network.f.heads[0](network.bottleneck(x)[:, :8]).sum(), x)[0],  # type: ignore[index, union-attr, operator]
+    )
 
 
 def test_mends_and_leaves_out_labels_and_learns_from_the_rest() -> None:

@@ -1,7 +1,7 @@
 """Clarity, no paper's but ours: believed labels, predictions that confuse no classes on the target, a second opinion.
 
 1. `judge`: every source label is believed, mended or left out, by examples that are like it (`belief.py`).
-2. `learn`: the features of the frozen backbone are made once, and a small network learns on them: cross-entropy on the
+2. `learn`: the features of the frozen backbone are made once, and a few small heads learn on them side by side: cross-entropy on the
    believed source, and the class confusion of its predictions on the target, which it makes small (Jin et al., Minimum
    Class Confusion for Versatile Domain Adaptation, ECCV 2020). The learning rate ends at zero.
 3. The second opinion is that of concord's members (`concord.py`), who come to it in another way, by subspaces and
@@ -23,28 +23,28 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from robustda.data.batches import Inputs
 from robustda.data.domain import Domain
-from robustda.data.views import SMALL, two_views
+from robustda.data.views import SMALL
 from robustda.errors import DataError, RobustDAWarning
 from robustda.expect import expected_accuracy, temperature_for
 from robustda.expect import opinions as other_views
 from robustda.losses import class_confusion
 from robustda.methods.base import Batch, Phase, Schedule, Task, forward_all
 from robustda.methods.checks import check_at_least, check_share
-from robustda.methods.concord import BLOCK, Agreeing, Members, some_rows
+from robustda.methods.concord import BLOCK, Agreeing, some_rows
+from robustda.methods.opinions import TwoOpinions
 from robustda.methods.prototypes import no_loss
 from robustda.methods.registry import register
-from robustda.nets import Backbone, Classifier, Identity, Pixels
+from robustda.nets import Identity, Pixels
 from robustda.noise.witnesses import Description
 
-__all__ = ["Clarity", "TwoOpinions"]
+__all__ = ["Clarity"]
 
 _HEAD = "head/"  # in the task's memory: what `learn` leaves for `further`
-_SIZE = 2 / 3  # of a feature, root mean square: as ResNet-50's are, for which the learning rate is right
 _POOR = 0.5  # of the target right: less than that is no success
 
 
@@ -55,6 +55,8 @@ class Clarity(Agreeing):
 
     Parameters
     ----------
+    heads: how many heads learn side by side, each by itself; what they say is averaged.
+    width: width of each head.
     head_steps: steps in which the new layers learn on the features of a frozen backbone.
     head_rate: their learning rate at first.
     confusion: weight of the class confusion on the target.
@@ -82,6 +84,8 @@ class Clarity(Agreeing):
     backbone_rate: float = 0.02
     batch_norm: Literal["learn", "keep"] = "keep"
     sharpness: float = 10.0
+    width: int = 512
+    heads: int = 3
     head_steps: int = 600
     head_rate: float = 0.03
     confusion: float = 1.5
@@ -93,12 +97,12 @@ class Clarity(Agreeing):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(self, head_steps=1, head_rate=0, confusion=0, temperature=1e-3)
+        check_at_least(self, heads=1, head_steps=1, head_rate=0, confusion=0, temperature=1e-3)
         check_share(self, "smoothing", below_one=True)
 
     def network(self, example_shape: tuple[int, ...], n_classes: int, *, pretrained: bool = True) -> TwoOpinions:
         backbone = self.make_backbone(example_shape, pretrained)
-        network = TwoOpinions(backbone, n_classes, self.width, dropout=self.dropout)
+        network = TwoOpinions(backbone, n_classes, self.width, self.heads, dropout=self.dropout)
         photographs = len(example_shape) == 3 and (
             self.augment == "photo" or (self.augment == "auto" and example_shape[0] > SMALL)
         )
@@ -173,12 +177,15 @@ class Clarity(Agreeing):
         believed = task.memory["believed"]
 
         def loss(batch: Batch, progress: Tensor) -> dict[str, Tensor]:
-            logits, count = network.first(network.described(batch.both)), len(batch.rows)
-            source, target = logits[:count], logits[count:]
-            terms = {"risk": F.cross_entropy(source, believed[batch.rows], label_smoothing=self.smoothing)}
+            every, count = network.each(network.described(batch.both)), len(batch.rows)
+            labels = believed[batch.rows]
+            risks = [F.cross_entropy(logits[:count], labels, label_smoothing=self.smoothing) for logits in every]
+            terms = {"risk": torch.stack(risks).mean()}
             if self.confusion:
-                terms["confusion"] = self.confusion * class_confusion(target, self.temperature)
-            return {"loss": torch.stack(list(terms.values())).sum(), **terms}
+                confusions = [class_confusion(logits[count:], self.temperature) for logits in every]
+                terms["confusion"] = self.confusion * torch.stack(confusions).mean()
+            # Every head learns as fast as it would by itself.
+            return {"loss": len(every) * torch.stack(list(terms.values())).sum(), **terms}
 
         rows = (believed >= 0).nonzero()[:, 0].cpu()
         return Phase(name, network, loss, steps, _falling(rate), rows=rows)
@@ -215,57 +222,6 @@ class Clarity(Agreeing):
             warnings.warn(message, RobustDAWarning, stacklevel=2)
         network.temperature.fill_(temperature_for(said, expected.value))
         task.memory["expected"] = torch.tensor(expected, dtype=torch.float64, device=task.device)
-
-
-class TwoOpinions(Classifier):
-    """A classifier whose features have one length, so that one learning rate suits all backbones, and members beside.
-
-    What both say is multiplied. Members who have found nothing out yet say the same of all classes. At last all logits
-    are divided by a temperature, so that the probabilities are as sure as they should be.
-    """
-
-    temperature: Tensor
-
-    def __init__(self, backbone: Backbone, n_classes: int, width: int, *, dropout: float = 0.5) -> None:
-        super().__init__(backbone, n_classes, width, dropout=dropout)
-        self.members: Members | None = None
-        self.register_buffer("temperature", torch.ones(()))
-        self.knowing = backbone.pretrained or isinstance(backbone, Identity)
-        """whether its backbone is worth being frozen"""
-        self.on_features = False
-        """whether its inputs are, for now, what the backbone made of them"""
-        self.mirrored = False
-        """whether it looks at images and at their mirror images"""
-        if self.knowing:
-            self.bottleneck.insert(0, OneLength(backbone.out_features))
-
-    def described(self, x: Tensor) -> Tensor:
-        if self.on_features:
-            return x.float()
-        # Training sees images either way round already.
-        return two_views(super().described, x) if self.mirrored and not self.training else super().described(x)
-
-    def first(self, described: Tensor) -> Tensor:
-        """The logits of the network itself."""
-        return super().say(described)
-
-    def say(self, described: Tensor) -> Tensor:
-        logits = self.first(described)
-        if self.members is not None:
-            logits = F.log_softmax(logits, dim=1) / 2 + self.members(described)
-        return logits / self.temperature
-
-
-class OneLength(nn.Module):
-    """Every row is brought to the length that suits its width."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.length = _SIZE * width**0.5
-
-    def forward(self, x: Tensor) -> Tensor:
-        lengthened: Tensor = self.length * F.normalize(x)
-        return lengthened
 
 
 def _features(network: TwoOpinions, inputs: Inputs, quick: bool) -> np.ndarray:

@@ -1,9 +1,9 @@
 """Clarity, no paper's but ours: believed labels, predictions that confuse no classes on the target, a second opinion.
 
 1. `judge`: every source label is believed, mended or left out, by examples that are like it (`belief.py`).
-2. `learn`: the features of the frozen backbone are made once, and a few small heads learn on them side by side: cross-entropy on the
-   believed source, and the class confusion of its predictions on the target, which it makes small (Jin et al., Minimum
-   Class Confusion for Versatile Domain Adaptation, ECCV 2020). The learning rate ends at zero.
+2. `learn`: the features of the frozen backbone are made once, and a few small heads learn on them side by side:
+   cross-entropy on the believed source, and the class confusion of their predictions on the target, which is made small
+   (Jin et al., Minimum Class Confusion for Versatile Domain Adaptation, ECCV 2020). The learning rate ends at zero.
 3. The second opinion is that of concord's members (`concord.py`), who come to it in another way, by subspaces and
    clusters of the same features. The two are multiplied. How much of the target should be right by that is judged by
    classifiers of other kinds (`expect.py`), and probabilities are made as sure as that on average.

@@ -86,7 +86,7 @@ class Clarity(Agreeing):
     sharpness: float = 10.0
     width: int = 512
     heads: int = 3
-    head_steps: int = 600
+    head_steps: int = 450
     head_rate: float = 0.03
     confusion: float = 1.5
     temperature: float = 2.5

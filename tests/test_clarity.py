@@ -14,8 +14,8 @@ import robustda
 from robustda import Clarity, Domain
 from robustda.bench.data import noisy_domain, target_domain
 from robustda.data.batches import Inputs
+from robustda.description import describe_all
 from robustda.losses import class_confusion
-from robustda.methods.clarity import _features
 from robustda.methods.opinions import TwoOpinions
 from robustda.nets import Identity, create_backbone
 from test_every_method import QUIET, blobs
@@ -205,7 +205,7 @@ def test_features_of_bfloat16_products_are_nearly_those_of_float32() -> None:
     backbone = create_backbone("resnet10t", (72, 72, 3), "random")
     network = Clarity(**BRIEF, backbone=backbone).network((72, 72, 3), 2).eval()
     inputs = Inputs(Domain.from_arrays(pixels), torch.device("cpu"))
-    plain, quick = (_features(network, inputs, way) for way in (False, True))
+    plain, quick = (describe_all(network.backbone, inputs, low_precision=way) for way in (False, True))
     assert plain.dtype == quick.dtype == np.float32
     assert 0 < np.linalg.norm(plain - quick) < 0.03 * np.linalg.norm(plain)
     assert not network.backbone.low_precision

@@ -45,6 +45,8 @@ class ModuleBackbone(Backbone):
     What it returns may be vectors, maps (averaged over their area), or an output of a Hugging Face model.
     """
 
+    own = True
+
     def __init__(self, module: nn.Module, input_shape: Sequence[int]) -> None:
         super().__init__()
         self.model = copy.deepcopy(module).cpu().float()

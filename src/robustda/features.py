@@ -1,6 +1,7 @@
 """Frozen features: what a pretrained backbone makes of images, as vectors that every method takes.
 
-Minutes on a CPU, once; after that a run on the vectors takes seconds where one on the images takes a GPU.
+Minutes on a CPU, once; after that a run on the vectors takes seconds where one on the images takes a GPU. Image files
+that were described before by the same backbone are found in the cache.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ import torch
 
 from robustda.data.batches import Inputs
 from robustda.data.domain import Domain
-from robustda.data.views import SMALL, at_size, natural_size, two_views, view
+from robustda.data.views import SMALL, at_size, natural_size, view
+from robustda.description import describe_all
 from robustda.engine import Runtime, place
 from robustda.errors import DataError
 from robustda.methods.base import Method
 from robustda.noise.corruption import image_corruption
 from robustda.noise.soundness import SIDE
-from robustda.progress import Bar
 
 __all__ = ["extract_features"]
 
@@ -56,14 +57,10 @@ def extract_features(
     mirror = size > SMALL if mirror is None else mirror
     psi = Method(backbone=backbone, weights=weights).make_backbone(inputs.example_shape).eval()
     place(psi, inputs.device)
-    low = precision == "bfloat16"
-    rows = []
-    with Bar("features", len(inputs), unit="images", show=progress) as bar, runtime.limits():
-        for batch in inputs.in_order(batch_size):
-            with torch.autocast(inputs.device.type, torch.bfloat16, enabled=low):
-                rows.append((two_views(psi, batch) if mirror else psi(batch)).float().cpu())
-            bar.update(sum(map(len, rows)))
+    how = {"low_precision": precision == "bfloat16", "mirrored": mirror, "batch_size": batch_size}
+    with runtime.limits():
+        features = describe_all(psi, inputs, progress=progress, **how)  # type: ignore[arg-type]
     marks = domain.corrupted
     if marks is None and find_corrupted and size >= SIDE:
         marks = image_corruption(np.asarray(domain.x)).corrupted
-    return replace(domain, x=torch.cat(rows).numpy(), corrupted=marks)
+    return replace(domain, x=features, corrupted=marks)

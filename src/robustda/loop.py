@@ -64,6 +64,7 @@ class Run:
                 device=self.device,
                 corrupted=source.corrupted,
                 quick_features=runtime.bfloat16_products(self.device),
+                progress=runtime.progress and ranks.first,
             )
         self.health = Health(method, self.task, source.classes, folder)
         self.stop = StopRequest()

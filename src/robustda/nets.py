@@ -96,13 +96,15 @@ class Backbone(nn.Module):
     """ψ: turns inputs into vectors of `out_features`.
 
     A `pretrained` one learns more slowly than the new layers; with `low_precision` it computes in bfloat16. One that
-    `keeps_statistics` has its batch norm use, in training too, those that it came with.
+    `keeps_statistics` has its batch norm use, in training too, those that it came with. One of somebody's `own` may do
+    anything with its weights.
     """
 
     out_features: int
     pretrained: bool = False
     low_precision: bool = False
     keeps_statistics: bool = False
+    own: bool = False
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)

@@ -2,7 +2,8 @@
 
 <cache>/states/<paths>.npy    size, times and inode of each file of one list, and the digest of its content:
                               spares reading every file again at each start; losing it only costs time
-<cache>/images/<key>/         pixels.raw and meta.json, written elsewhere first and renamed into place
+<cache>/images/<key>/         pixels.raw and meta.json, written elsewhere first and renamed into place; then what
+                              backbones made of these images (see `robustda.description`)
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ __all__ = [
     "cache_folder",
     "content_digest",
     "entry_key",
+    "entry_of",
     "file_contents",
     "file_state",
     "fill_entry",
@@ -135,6 +137,17 @@ def content_digest(array: np.ndarray) -> bytes:
     for start in range(0, len(array), rows):
         digest.update(np.ascontiguousarray(array[start : start + rows]).data)
     return digest.digest()
+
+
+def entry_of(array: np.ndarray) -> Path | None:
+    """The folder of the entry that these pixels are, all of them and in order; None if they are something else."""
+    mapped = array.filename if isinstance(array, np.memmap) else None
+    if mapped is None or Path(mapped).name != "pixels.raw" or not array.flags.c_contiguous:
+        return None
+    try:
+        return Path(mapped).parent if array.nbytes == os.path.getsize(mapped) else None
+    except OSError:
+        return None
 
 
 def open_entry(folder: Path, key: str, decoder: str) -> Entry | None:

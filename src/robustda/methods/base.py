@@ -23,6 +23,7 @@ from robustda.backbones import (
     layers,
     set_checkpointing,
 )
+from robustda.description import batch_for_all, describe_all
 from robustda.errors import RobustDAWarning, RunError
 from robustda.methods.checks import check_at_least, check_share, check_types
 from robustda.nets import Backbone, Classifier, Identity, Pixels, create_backbone
@@ -82,6 +83,8 @@ class Task:
     """source examples whose label a person has kept or corrected: a curriculum has no business to doubt them"""
     made: dict[str, np.ndarray] = field(default_factory=dict)
     """what one phase has made and a later one can use, or make again: it is not saved"""
+    progress: bool = False
+    """whether to show how far it has come where it takes long"""
 
     @torch.no_grad()
     def losses(self, network: nn.Module) -> Tensor:
@@ -110,8 +113,7 @@ class Task:
                     "little about photographs: give --weights, or --noise_rate a number"
                 )
                 warnings.warn(message, RobustDAWarning, stacklevel=2)
-        backbone = backbone.to(self.device).eval()
-        return forward_all(backbone, self.source).cpu().numpy()
+        return describe_all(backbone.to(self.device), self.source, progress=self.progress)
 
 
 class Stateful(Protocol):
@@ -348,8 +350,3 @@ def forward_all(
     """The network's output for every input, or for some rows, in order; in batches that do not need much memory."""
     batch_size = batch_size or batch_for_all(inputs)
     return torch.cat([network(batch).float() for batch in inputs.in_order(batch_size, rows)])
-
-
-def batch_for_all(inputs: Inputs) -> int:
-    """How many inputs at a time need not much memory."""
-    return 256 if inputs.images and inputs.crop > 64 else 2048

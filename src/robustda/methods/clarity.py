@@ -29,6 +29,7 @@ from torch.nn import functional as F
 from robustda.data.batches import Inputs
 from robustda.data.domain import Domain
 from robustda.data.views import SMALL
+from robustda.description import describe_all
 from robustda.errors import DataError, RobustDAWarning
 from robustda.expect import expected_accuracy, temperature_for
 from robustda.expect import opinions as other_views
@@ -120,7 +121,7 @@ class Clarity(Agreeing):
 
         def settle() -> None:
             # What takes the time on a CPU: once is enough.
-            task.made["source"] = _features(network, task.source, task.quick_features)
+            task.made["source"] = _features(network, task.source, task)
             task.memory["believed"] = self.believed(task.made["source"], task, _unit).codes.to(task.device)
 
         return Phase("judge", network, no_loss, 0, lambda progress: 0.0, end=settle)
@@ -138,8 +139,8 @@ class Clarity(Agreeing):
             network.to(task.device).eval()
             known = task.made.pop("source", None)  # not there in a run that was resumed
             made = (
-                _features(network, task.source, task.quick_features) if known is None else known,
-                _features(network, task.target, task.quick_features),
+                _features(network, task.source, task) if known is None else known,
+                _features(network, task.target, task),
             )
             source, target = (Inputs(Domain.from_arrays(features), task.device) for features in made)
             seen = replace(task, source=source, target=target)
@@ -166,8 +167,8 @@ class Clarity(Agreeing):
         def end() -> None:
             self._conclude(
                 network,
-                _features(network, task.source, task.quick_features),
-                _features(network, task.target, task.quick_features),
+                _features(network, task.source, task),
+                _features(network, task.target, task),
                 task,
             )
 
@@ -224,18 +225,15 @@ class Clarity(Agreeing):
         task.memory["expected"] = torch.tensor(expected, dtype=torch.float64, device=task.device)
 
 
-def _features(network: TwoOpinions, inputs: Inputs, quick: bool) -> np.ndarray:
+def _features(network: TwoOpinions, inputs: Inputs, task: Task) -> np.ndarray:
     """What the backbone makes of all inputs; of images, where it knows nothing yet, the pixels."""
     if isinstance(network.backbone, Identity):
         return inputs.array  # as they are: a million of them need no copy
     if inputs.images and not network.knowing:
         return forward_all(Pixels(), inputs).cpu().numpy()
-    backbone = network.backbone
-    before, backbone.low_precision = backbone.low_precision, quick  # both domains alike, whichever phase asks
-    try:
-        return forward_all(network.described, inputs).cpu().numpy()
-    finally:
-        backbone.low_precision = before
+    # Both domains alike, whichever phase asks.
+    how = {"low_precision": task.quick_features, "mirrored": network.mirrored, "progress": task.progress}
+    return describe_all(network.backbone, inputs, **how)
 
 
 def _unit(features: np.ndarray) -> np.ndarray:

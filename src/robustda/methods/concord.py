@@ -134,7 +134,7 @@ class Concord(Agreeing):
         network = self.network(task.source.example_shape, task.n_classes).requires_grad_(False)
 
         def settle() -> None:
-            source, target = (_features(network, inputs) for inputs in (task.source, task.target))
+            source, target = (_features(network, inputs, task) for inputs in (task.source, task.target))
             belief = self.believed(source, task, lambda some: _unit(some).numpy())
             rows, there = some_rows(np.arange(len(source)), np.arange(len(target)), task.n_classes)
             some = (len(rows), len(there)) != (len(source), len(target))
@@ -215,10 +215,10 @@ def _aligned(x: Tensor) -> Tensor:
     return x if x.data_ptr() % 64 == 0 else x.clone()
 
 
-def _features(network: ConcordClassifier, inputs: Inputs) -> np.ndarray:
+def _features(network: ConcordClassifier, inputs: Inputs, task: Task) -> np.ndarray:
     if isinstance(network.backbone, Identity):
         return inputs.array  # as they are: a million of them need no copy
-    return frozen_features(network, inputs).cpu().numpy()
+    return frozen_features(network, inputs, task).cpu().numpy()
 
 
 def _unit(features: np.ndarray) -> Tensor:

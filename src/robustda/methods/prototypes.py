@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from robustda.data.batches import Inputs
-from robustda.methods.base import Batch, Method, Phase, Task, forward_all
+from robustda.description import describe_all
+from robustda.methods.base import Batch, Method, Phase, Task
 from robustda.methods.checks import check_at_least
 from robustda.methods.registry import register
 from robustda.nets import Backbone, Classifier, Identity, Pixels
@@ -67,7 +68,9 @@ class Prototypes(Method):
         network = self.network(task.source.example_shape, task.n_classes).requires_grad_(False)
 
         def place_prototypes() -> None:
-            source, target = (F.normalize(frozen_features(network, inputs)) for inputs in (task.source, task.target))
+            source, target = (
+                F.normalize(frozen_features(network, inputs, task)) for inputs in (task.source, task.target)
+            )
             network.mean.copy_(target.mean(dim=0))
             source, target = F.normalize(source - source.mean(dim=0)), F.normalize(target - network.mean)
             prototypes = class_means(source, task.labels, torch.zeros(task.n_classes, source.shape[1]).to(source))
@@ -98,14 +101,11 @@ class PrototypeClassifier(Classifier):
         return cast(nn.Linear, self.f[0]).weight
 
 
-def frozen_features(network: Classifier, inputs: Inputs) -> Tensor:
+def frozen_features(network: Classifier, inputs: Inputs, task: Task) -> Tensor:
     """The backbone's features of every input, in order."""
-
-    def features(x: Tensor) -> Tensor:
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=network.backbone.low_precision):
-            return cast(Tensor, network.backbone(x))
-
-    return forward_all(features, inputs)
+    backbone = network.backbone
+    found = describe_all(backbone, inputs, low_precision=backbone.low_precision, progress=task.progress)
+    return torch.from_numpy(found).to(inputs.device)
 
 
 def frozen_backbone(method: Method, example_shape: tuple[int, ...], pretrained: bool) -> Backbone:

@@ -188,3 +188,24 @@ def test_features_and_fit_share_what_was_made(folder: Path, tmp_path: Path, monk
     assert sum(made) == 24
     create_method("prototypes", **how).fit(domain, domain.unlabelled(), cache_dir=str(tmp_path / "cache"), **runs)
     assert sum(made) == 24 + 12 + 12  # these look at one side only; then to predict
+
+
+def test_a_fit_finds_what_the_audit_made(folder: Path, tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    import robustda
+    import robustda.nets as nets
+
+    torch.manual_seed(0)
+    weights = tmp_path / "weights.safetensors"
+    save_file(nets.create_backbone("test_resnet", (72, 72, 3), "random").model.state_dict(), weights)  # type: ignore[union-attr, operator]
+    how = {"backbone": "test_resnet", "weights": str(weights), "image_size": 80}
+    cache = str(tmp_path / "cache")
+    robustda.audit(folder, folder, cache_dir=cache, device="cpu", **how)  # type: ignore[arg-type]
+    before = kept(tmp_path / "cache")
+    assert len(before) == 1  # both domains are the same files here
+    domain = Domain.from_folder(folder)
+    create_method("clarity", head_steps=4, **how).fit(
+        domain, domain.unlabelled(), cache_dir=cache, device="cpu", progress=False, tensorboard=False
+    )
+    assert kept(tmp_path / "cache") == before

@@ -70,7 +70,9 @@ def features(arguments: list[str]) -> int:
     parser.add_argument("--noise", type=str | None, default=None, help=noise)
     add_backbone(parser)
     parser.add_argument("--device", type=str, default="auto", help="cpu, cuda, ...")
-    parser.add_argument("--precision", type=Literal["float32", "bfloat16"], default="float32", help="of the backbone")
+    parser.add_argument(
+        "--precision", type=Literal["float32", "bfloat16", "auto"], default="float32", help="of the backbone"
+    )
     mirrored = (
         "features are the mean of an image's and its mirror image's (left out: of photographs, not of small images)"
     )

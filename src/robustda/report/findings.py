@@ -198,6 +198,7 @@ def audit(
     size = (image_size or natural_size(known)) if known.kind == "images" else 0  # one for both, as in a fit
     looking = {"backbone": backbone, "weights": weights, "image_size": size, "device": device}
     looking |= {"cache_dir": cache_dir, "strict": strict, "progress": progress}
+    looking |= {"precision": "auto", "find_corrupted": False}  # as a fit after it, which finds what was made here
     known, x, how = described(known, made, looking)
     known, _ = check_pair(known, known.unlabelled())  # a class may have lost all its images
     assert known.y is not None

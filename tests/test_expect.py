@@ -6,13 +6,16 @@ import os
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robustda.data.catalog import office31_draw, office31_features
 from robustda.errors import ConfigError, DataError
 from robustda.expect import calibrate, expected_accuracy, fit_temperature, opinions, temperature_for
+from robustda.methods import Concord
 from robustda.noise.evidence import label_evidence
+from robustda.noise.vectors import unit
 
 
 def guesses(true: np.ndarray, accuracy: float, seed: int, classes: int = 10) -> np.ndarray:
@@ -93,6 +96,20 @@ def test_opinions_are_of_different_kinds_and_all_good():
         assert (view.argmax(axis=1) == t).mean() > 0.9
     _, low, high = expected_accuracy(found["concord"], found.values())
     assert low <= (found["concord"].argmax(axis=1) == t).mean() <= high
+
+
+@pytest.mark.parametrize("components", [128, 8])
+def test_what_members_found_before_is_used_and_changes_nothing(components):
+    rng = np.random.default_rng(3)
+    codes = np.arange(240) % 6
+    centres = rng.normal(size=(6, 40))
+    source, target = (unit(centres[codes] + 0.6 * rng.normal(size=(240, 40)) + shift) for shift in (0, 0.2))
+    both = torch.from_numpy(source), torch.eye(6).double()[codes], torch.from_numpy(target)
+    found = Concord(seed=0, components=components).opinions(*both)
+    plain, quick = (opinions(source, codes, target, 6, known=known) for known in (None, found))
+    assert plain.keys() == quick.keys()
+    for name, said in plain.items():
+        np.testing.assert_allclose(quick[name], said, atol=1e-6)
 
 
 @settings(deadline=None, max_examples=25)

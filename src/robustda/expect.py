@@ -13,9 +13,9 @@ was met there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import combinations
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,9 @@ from robustda.errors import ConfigError, DataError
 from robustda.noise.checks import check_features, check_labels, check_predictions
 from robustda.noise.vectors import unit
 from robustda.noise.witnesses import describe
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["Expected", "calibrate", "expected_accuracy", "fit_temperature", "opinions", "temperature_for"]
 
@@ -100,29 +103,31 @@ def opinions(
     *,
     trusted: npt.ArrayLike | None = None,
     seed: int = 0,
+    known: Mapping[str, torch.Tensor] | None = None,
 ) -> dict[str, Values]:
     """Probabilities on the target by three classifiers that were built in different ways, on the same features.
 
     ``linear``: a linear head on features from which each domain's mean was subtracted; ``prototypes``: class means of
     the source, moved to the target by k-means; ``concord``: one of the ten members of that method. ``labels`` are the
-    source's as far as they are believed, ``trusted`` (a mask) the examples that are learned from.
+    source's as far as they are believed, ``trusted`` (a mask) the examples that are learned from. ``known`` is what
+    concord's members found of the same features, if they were asked before.
     """
     codes, size = check_labels(labels, n_classes)
     x = unit(check_features(source, len(codes)))
     z = unit(check_features(target, len(np.asarray(target))))
     if x.shape[1] != z.shape[1]:
         raise DataError(f"the source has {x.shape[1]} features and the target {z.shape[1]}: make both in the same way")
-    known = np.ones(len(codes), dtype=bool) if trusted is None else np.asarray(trusted)
-    if known.shape != codes.shape or known.dtype != bool or not known.any():
-        raise DataError(f"`trusted` is {known.dtype} {known.shape}: give {len(codes)} truth values, some of them true")
-    concord = _concord(x, codes, known, z, size, seed)
+    sound = np.ones(len(codes), dtype=bool) if trusted is None else np.asarray(trusted)
+    if sound.shape != codes.shape or sound.dtype != bool or not sound.any():
+        raise DataError(f"`trusted` is {sound.dtype} {sound.shape}: give {len(codes)} truth values, some of them true")
+    concord = _concord(x, codes, sound, z, size, seed, known or {})
     for own in (x, z):
         own -= own.mean(axis=0)
         unit(own, out=own)
     return {
         "concord": concord,
-        "prototypes": _prototypes(x[known], codes[known], z, size),
-        "linear": _linear(x, codes, known, z, size, seed),
+        "prototypes": _prototypes(x[sound], codes[sound], z, size),
+        "linear": _linear(x, codes, sound, z, size, seed),
     }
 
 
@@ -159,15 +164,19 @@ def calibrate(probabilities: npt.ArrayLike, temperature: float) -> Values:
     return _tempered(_probabilities(probabilities), temperature)
 
 
-def _concord(x: Single, codes: Codes, known: Flags, z: Single, size: int, seed: int) -> Values:
+def _concord(
+    x: Single, codes: Codes, sound: Flags, z: Single, size: int, seed: int, known: Mapping[str, torch.Tensor]
+) -> Values:
     import torch
 
     from robustda.methods.concord import Concord
 
     method = Concord(seed=seed, members=1)
-    believed = torch.nn.functional.one_hot(torch.from_numpy(codes), size).double() * torch.from_numpy(known)[:, None]
+    if known and known["components"].shape != (x.shape[1], min(method.components, x.shape[1])):
+        known = {}  # they were asked to look at more, or at less
+    believed = torch.nn.functional.one_hot(torch.from_numpy(codes), size).double() * torch.from_numpy(sound)[:, None]
     network = method.network((x.shape[1],), size).requires_grad_(False)
-    network.settle(method.opinions(torch.from_numpy(x), believed, torch.from_numpy(z)))
+    network.settle(method.opinions(torch.from_numpy(x), believed, torch.from_numpy(z), known=known))
     with torch.no_grad():
         logits = network.f(network.bottleneck(torch.from_numpy(z)))
     return torch.softmax(logits.double(), dim=1).numpy()

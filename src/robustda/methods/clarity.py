@@ -199,10 +199,12 @@ class Clarity(Agreeing):
         some = (len(rows), len(there)) != (len(known), len(target))
         codes = task.memory["believed"].cpu()[torch.from_numpy(rows)]
         xs, xt = _unit(source[rows]), _unit(target[there])
+        found: dict[str, Tensor] = {}
         if network.members is not None:
             labels = F.one_hot(codes, task.n_classes).double()
             both = torch.from_numpy(xs), labels, torch.from_numpy(xt)
-            network.members.settle(self.opinions(*both, block=BLOCK if some else 0))
+            found = self.opinions(*both, block=BLOCK if some else 0)
+            network.members.settle(found)
         parts = (target[part] for part in np.array_split(there, range(4096, len(there), 4096)))
         logits = torch.cat([network.say(torch.from_numpy(part).float().to(task.device)) for part in parts])
         said = logits.double().softmax(dim=1).cpu().numpy()
@@ -210,7 +212,7 @@ class Clarity(Agreeing):
             look = Description(np.concatenate([xs[::4], xt[::4]]), self.seed)
             xs, xt = look.of(xs), look.of(xt)
         try:
-            views = other_views(xs, codes.numpy(), xt, task.n_classes, seed=self.seed)
+            views = other_views(xs, codes.numpy(), xt, task.n_classes, seed=self.seed, known=None if some else found)
             expected = expected_accuracy(said, views.values())
         except DataError:
             return  # too little to compare with

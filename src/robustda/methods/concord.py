@@ -19,8 +19,9 @@ Pseudo-Labeling, AAAI 2020, who assume right labels.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar, cast
 
 import numpy as np
@@ -38,6 +39,7 @@ from robustda.nets import Backbone, Classifier, Identity
 
 __all__ = ["BLOCK", "Concord", "ConcordClassifier", "some_rows"]
 
+_NOTHING: Mapping[str, Tensor] = MappingProxyType({})
 BLOCK = 2048
 """Examples at a time where there are many."""
 
@@ -80,12 +82,19 @@ class Agreeing(Believing):
         components = min(self.components, width)
         return Members(width, n_classes, components, min(self.dimensions, components), self.members, self.sharpness)
 
-    def opinions(self, source: Tensor, labels: Tensor, target: Tensor, *, block: int = 0) -> dict[str, Tensor]:
+    def opinions(
+        self, source: Tensor, labels: Tensor, target: Tensor, *, block: int = 0, known: Mapping[str, Tensor] = _NOTHING
+    ) -> dict[str, Tensor]:
         """What the network needs. Features are of unit length, labels rows of zeros and ones.
 
-        With `block` so many features are made double at a time, else all: less memory, and other rounding.
+        With `block` so many features are made double at a time, else all: less memory, and other rounding. The mean and
+        the components of these very features may be `known`: to find them takes as long as the rounds of five members.
         """
-        xs, xt, mean, components = projection(source, target, min(self.components, source.shape[1]), block)
+        if known:
+            mean, components = known["mean"], known["components"]
+            xs, xt = (F.normalize((part.double() - mean) @ components) for part in (source, target))
+        else:
+            xs, xt, mean, components = projection(source, target, min(self.components, source.shape[1]), block)
         generator = torch.Generator().manual_seed(derive_seed(self.seed, "members"))
         members = []
         for _ in range(self.members):

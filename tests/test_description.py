@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ import torch
 from PIL import Image
 from torch import nn
 
+from conftest import Folders
 from robustda import Domain
 from robustda.backbones import ModuleBackbone
 from robustda.data.batches import Inputs
@@ -22,6 +22,7 @@ from robustda.methods import create_method
 from robustda.nets import SmallCNN
 
 CPU = torch.device("cpu")
+COUNT = 24  # images in the folder
 
 
 class Counting(SmallCNN):
@@ -42,14 +43,8 @@ class Counting(SmallCNN):
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    rng = np.random.default_rng(0)
-    for name in ("left", "right"):
-        (tmp_path / "images" / name).mkdir(parents=True)
-        for number in range(6):
-            picture = rng.integers(0, 256, (24, 24, 3), dtype=np.uint8)
-            Image.fromarray(picture).save(tmp_path / "images" / name / f"{number}.png")
-    return tmp_path / "images"
+def folder(folders: Folders) -> Path:
+    return folders.source
 
 
 def inputs_of(folder: Path, cache: Path, size: int = 24) -> Inputs:
@@ -64,9 +59,9 @@ def test_the_same_images_are_described_once(folder: Path, tmp_path: Path) -> Non
     torch.manual_seed(0)
     network = Counting()
     first = describe_all(network, inputs_of(folder, tmp_path / "cache"))
-    assert network.seen == 12
+    assert network.seen == COUNT
     again = describe_all(network, inputs_of(folder, tmp_path / "cache"))
-    assert network.seen == 12
+    assert network.seen == COUNT
     np.testing.assert_array_equal(first, again)
     np.testing.assert_allclose(first, describe_all(network, inputs_of(folder, tmp_path / "other")), atol=1e-6)
     assert len(kept(tmp_path / "cache")) == 1
@@ -90,10 +85,10 @@ def test_another_network_view_or_image_is_another_description(folder: Path, tmp_
     elif how == "crop":
         inputs = Inputs(Domain.from_folder(folder).decoded(24, cache_dir=cache), CPU, crop=20)
     else:
-        Image.fromarray(np.zeros((24, 24, 3), dtype=np.uint8)).save(folder / "left" / "0.png")
+        Image.fromarray(np.zeros((24, 24, 3), dtype=np.uint8)).save(next(folder.glob("*/0.png")))
         inputs = inputs_of(folder, cache)
     found = describe_all(network, inputs, **options)
-    assert network.seen == 24 + 12 * (how == "mirrored")
+    assert network.seen == (3 if how == "mirrored" else 2) * COUNT
     assert len(kept(cache)) == 2
     if how != "precision":
         np.testing.assert_allclose(found, describe_all(network, inputs, **options))
@@ -116,7 +111,7 @@ def test_of_some_of_the_images_nothing_is_kept(folder: Path, tmp_path: Path) -> 
     for part in (whole.x[:6], whole.x[::-1], np.array(whole.x), whole.x[:, :, ::-1]):
         assert entry_of(part) is None
     some = describe_all(Counting(), Inputs(dataclasses.replace(whole, x=whole.x[::-1]), CPU))
-    assert len(some) == 12
+    assert len(some) == COUNT
     assert not kept(tmp_path / "cache")
 
 
@@ -126,7 +121,15 @@ def test_what_is_damaged_is_made_again(folder: Path, tmp_path: Path) -> None:
     right = describe_all(network, inputs_of(folder, cache))
     (file,) = kept(cache)
     content = file.read_bytes()
-    for damaged in (b"", content[:100], content[:-8], b"\0" * len(content)):
+    lie = content.replace(b"(24,", b"(9999999999999,", 1)
+    for damaged in (
+        b"",
+        content[:100],
+        content[:-8],
+        b"\0" * len(content),
+        lie,
+        content[:10] + b"{'a'((" + content[17:],
+    ):
         file.write_bytes(damaged)
         np.testing.assert_array_equal(describe_all(network, inputs_of(folder, cache)), right)
     np.save(file, np.full_like(right, np.nan))
@@ -140,11 +143,11 @@ def test_a_cache_that_cannot_be_written_is_done_without(
 ) -> None:
     inputs = inputs_of(folder, tmp_path / "cache")
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
-    assert len(describe_all(Counting(), inputs)) == 12
+    monkeypatch.setattr(np, "save", full)
+    assert len(describe_all(Counting(), inputs)) == COUNT
     assert not kept(tmp_path / "cache")
     assert not list((tmp_path / "cache").glob("images/*/.*"))
 
@@ -156,7 +159,7 @@ def test_a_module_of_ones_own_is_asked_every_time(folder: Path, tmp_path: Path) 
     before = inner.seen
     for _ in range(2):
         describe_all(backbone, inputs_of(folder, tmp_path / "cache"))
-    assert inner.seen == before + 24
+    assert inner.seen == before + 2 * COUNT
     assert not kept(tmp_path / "cache")
 
 
@@ -179,15 +182,15 @@ def test_features_and_fit_share_what_was_made(folder: Path, tmp_path: Path, monk
     how = {"backbone": "test_resnet", "weights": str(weights), "image_size": 80}
     domain = Domain.from_folder(folder)
     extract_features(domain, cache_dir=tmp_path / "cache", device="cpu", find_corrupted=False, **how)  # type: ignore[arg-type]
-    assert sum(made) == 24  # either way round
+    assert sum(made) == 2 * COUNT  # either way round
     runs = {"device": "cpu", "precision": "float32", "progress": False, "tensorboard": False}
     for _ in range(2):
         create_method("clarity", head_steps=4, **how).fit(
             domain, domain.unlabelled(), cache_dir=str(tmp_path / "cache"), **runs
         )
-    assert sum(made) == 24
+    assert sum(made) == 2 * COUNT
     create_method("prototypes", **how).fit(domain, domain.unlabelled(), cache_dir=str(tmp_path / "cache"), **runs)
-    assert sum(made) == 24 + 12 + 12  # these look at one side only; then to predict
+    assert sum(made) == 4 * COUNT  # these look at one side only; then to predict
 
 
 def test_a_fit_finds_what_the_audit_made(folder: Path, tmp_path: Path) -> None:
@@ -209,3 +212,19 @@ def test_a_fit_finds_what_the_audit_made(folder: Path, tmp_path: Path) -> None:
         domain, domain.unlabelled(), cache_dir=cache, device="cpu", progress=False, tensorboard=False
     )
     assert kept(tmp_path / "cache") == before
+
+
+def test_a_backbone_that_was_tuned_leaves_nothing_behind(folder: Path, tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    import robustda.nets as nets
+
+    weights = tmp_path / "weights.safetensors"
+    save_file(nets.create_backbone("test_resnet", (72, 72, 3), "random").model.state_dict(), weights)  # type: ignore[union-attr, operator]
+    how = {"backbone": "test_resnet", "weights": str(weights), "image_size": 80, "head_steps": 2, "steps": 2}
+    domain, cache = Domain.from_folder(folder), tmp_path / "cache"
+    for tune in (False, True):
+        create_method("clarity", tune=tune, batch_size=8, **how).fit(
+            domain, domain.unlabelled(), cache_dir=str(cache), device="cpu", progress=False, tensorboard=False
+        )
+        assert len(kept(cache)) == 1

@@ -7,10 +7,9 @@ module of the user's own is asked anew every time, since its weights do not tell
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import importlib.metadata
-import os
-import uuid
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -21,7 +20,9 @@ from torch import Tensor
 
 from robustda.data.batches import Inputs
 from robustda.data.cache import entry_of
+from robustda.data.readers import UNREADABLE
 from robustda.data.views import two_views
+from robustda.files import whole
 from robustda.nets import Backbone
 from robustda.progress import Bar
 
@@ -39,17 +40,19 @@ def describe_all(
     mirrored: bool = False,
     batch_size: int = 0,
     progress: bool = False,
+    keep: bool = True,
 ) -> np.ndarray:
     """The backbone's float32 features of every input, in order, as it is in prediction.
 
     `low_precision` is its precision here, whatever it is otherwise; with `mirrored` an image's features are the mean of
-    its own and its mirror image's.
+    its own and its mirror image's. Without `keep` nothing is looked for in the cache or left there: for a backbone that
+    has just been trained, which nobody will ask about these images again.
     """
     before = backbone.low_precision, backbone.training
     backbone.low_precision = low_precision
     backbone.eval()
     try:
-        file = _file(backbone, inputs, mirrored=mirrored)
+        file = _file(backbone, inputs, mirrored=mirrored) if keep else None
         known = None if file is None else _read(file, (len(inputs), backbone.out_features))
         if known is not None:
             return known
@@ -89,7 +92,7 @@ def _file(backbone: Backbone, inputs: Inputs, *, mirrored: bool) -> Path | None:
     if entry is None:
         return None
     device = inputs.device.type
-    versions = [f"{name} {importlib.metadata.version(name)}" for name in ("torch", "timm")]
+    versions = [getattr(sys.modules.get(name), "__version__", "") for name in ("torch", "timm", "transformers")]
     what = [_FORMAT, inputs.crop, mirrored, backbone.low_precision, device, *versions, backbone]
     digest = hashlib.blake2b("\0".join(map(str, what)).encode(), digest_size=16)
     for name, tensor in backbone.state_dict().items():
@@ -100,22 +103,16 @@ def _file(backbone: Backbone, inputs: Inputs, *, mirrored: bool) -> Path | None:
 
 def _read(file: Path, shape: tuple[int, int]) -> np.ndarray | None:
     try:
-        found = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+        found = np.load(file, mmap_mode="r", allow_pickle=False)  # mapped, a header may lie about the size
+    except UNREADABLE:
         return None
-    return found if found.shape == shape and found.dtype == np.float32 and np.isfinite(found).all() else None
+    if found.shape != shape or found.dtype != np.float32:
+        return None
+    features = np.array(found)
+    return features if np.isfinite(features).all() else None
 
 
 def _write(file: Path, features: np.ndarray) -> None:
-    own = file.with_name(f".{uuid.uuid4().hex}")
-    try:
-        try:
-            with open(own, "wb") as handle:
-                np.save(handle, features, allow_pickle=False)
-                handle.flush()
-                os.fsync(handle.fileno())
-            os.replace(own, file)
-        finally:
-            own.unlink(missing_ok=True)
-    except OSError:
-        pass  # no room, or not ours to write to: it is made again next time
+    # No room, or not ours to write to: it is made again next time.
+    with contextlib.suppress(OSError), whole(file) as temporary, open(temporary, "wb") as handle:
+        np.save(handle, features, allow_pickle=False)

@@ -120,7 +120,7 @@ def opinions(
     sound = np.ones(len(codes), dtype=bool) if trusted is None else np.asarray(trusted)
     if sound.shape != codes.shape or sound.dtype != bool or not sound.any():
         raise DataError(f"`trusted` is {sound.dtype} {sound.shape}: give {len(codes)} truth values, some of them true")
-    concord = _concord(x, codes, sound, z, size, seed, known or {})
+    concord = _concord(x, codes, sound, z, size, seed, known)
     for own in (x, z):
         own -= own.mean(axis=0)
         unit(own, out=own)
@@ -165,7 +165,7 @@ def calibrate(probabilities: npt.ArrayLike, temperature: float) -> Values:
 
 
 def _concord(
-    x: Single, codes: Codes, sound: Flags, z: Single, size: int, seed: int, known: Mapping[str, torch.Tensor]
+    x: Single, codes: Codes, sound: Flags, z: Single, size: int, seed: int, known: Mapping[str, torch.Tensor] | None
 ) -> Values:
     import torch
 
@@ -173,7 +173,7 @@ def _concord(
 
     method = Concord(seed=seed, members=1)
     if known and known["components"].shape != (x.shape[1], min(method.components, x.shape[1])):
-        known = {}  # they were asked to look at more, or at less
+        known = None  # they were asked to look at more, or at less
     believed = torch.nn.functional.one_hot(torch.from_numpy(codes), size).double() * torch.from_numpy(sound)[:, None]
     network = method.network((x.shape[1],), size).requires_grad_(False)
     network.settle(method.opinions(torch.from_numpy(x), believed, torch.from_numpy(z), known=known))

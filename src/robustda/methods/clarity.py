@@ -165,12 +165,8 @@ class Clarity(Agreeing):
         phase = self._phase("further", network, task, self.steps, self.learning_rate)
 
         def end() -> None:
-            self._conclude(
-                network,
-                _features(network, task.source, task),
-                _features(network, task.target, task),
-                task,
-            )
+            source, target = (_features(network, inputs, task, keep=False) for inputs in (task.source, task.target))
+            self._conclude(network, source, target, task)
 
         return replace(phase, end=end if network.knowing else None)
 
@@ -227,7 +223,7 @@ class Clarity(Agreeing):
         task.memory["expected"] = torch.tensor(expected, dtype=torch.float64, device=task.device)
 
 
-def _features(network: TwoOpinions, inputs: Inputs, task: Task) -> np.ndarray:
+def _features(network: TwoOpinions, inputs: Inputs, task: Task, *, keep: bool = True) -> np.ndarray:
     """What the backbone makes of all inputs; of images, where it knows nothing yet, the pixels."""
     if isinstance(network.backbone, Identity):
         return inputs.array  # as they are: a million of them need no copy
@@ -235,7 +231,7 @@ def _features(network: TwoOpinions, inputs: Inputs, task: Task) -> np.ndarray:
         return forward_all(Pixels(), inputs).cpu().numpy()
     # Both domains alike, whichever phase asks.
     how = {"low_precision": task.quick_features, "mirrored": network.mirrored, "progress": task.progress}
-    return describe_all(network.backbone, inputs, **how)
+    return describe_all(network.backbone, inputs, keep=keep, **how)
 
 
 def _unit(features: np.ndarray) -> np.ndarray:

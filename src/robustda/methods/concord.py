@@ -21,7 +21,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import ClassVar, cast
 
 import numpy as np
@@ -39,7 +38,6 @@ from robustda.nets import Backbone, Classifier, Identity
 
 __all__ = ["BLOCK", "Concord", "ConcordClassifier", "some_rows"]
 
-_NOTHING: Mapping[str, Tensor] = MappingProxyType({})
 BLOCK = 2048
 """Examples at a time where there are many."""
 
@@ -83,12 +81,18 @@ class Agreeing(Believing):
         return Members(width, n_classes, components, min(self.dimensions, components), self.members, self.sharpness)
 
     def opinions(
-        self, source: Tensor, labels: Tensor, target: Tensor, *, block: int = 0, known: Mapping[str, Tensor] = _NOTHING
+        self,
+        source: Tensor,
+        labels: Tensor,
+        target: Tensor,
+        *,
+        block: int = 0,
+        known: Mapping[str, Tensor] | None = None,
     ) -> dict[str, Tensor]:
         """What the network needs. Features are of unit length, labels rows of zeros and ones.
 
         With `block` so many features are made double at a time, else all: less memory, and other rounding. The mean and
-        the components of these very features may be `known`: to find them takes as long as the rounds of five members.
+        the components of these very features may be `known`: to find them takes as long as several members' rounds.
         """
         if known:
             mean, components = known["mean"], known["components"]

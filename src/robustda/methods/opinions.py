@@ -22,8 +22,9 @@ _SIZE = 2 / 3  # of a feature, root mean square: as ResNet-50's are, for which t
 class TwoOpinions(Classifier):
     """A classifier whose features have one length, so that one learning rate suits all backbones, and members beside.
 
-    What both say is multiplied. Members who have found nothing out yet say the same of all classes. At last all logits
-    are divided by a temperature, so that the probabilities are as sure as they should be.
+    It has several heads, each with a bottleneck of its own, which lie side by side in one layer. What the heads say on
+    average and what the members say is multiplied. Members who have found nothing out yet say the same of all classes.
+    At last all logits are divided by a temperature, so that the probabilities are as sure as they should be.
     """
 
     temperature: Tensor
@@ -49,13 +50,14 @@ class TwoOpinions(Classifier):
         return two_views(super().described, x) if self.mirrored and not self.training else super().described(x)
 
     def first(self, described: Tensor) -> Tensor:
-        """The logits of the network itself."""
+        """What the heads say on average, without the members."""
         return super().say(described)
 
     def each(self, described: Tensor) -> list[Tensor]:
         """The logits of each head of it. A backbone learns from all of them together as it would from one."""
         chorus = cast(Chorus, self.f)
-        return chorus.each(self.bottleneck(reverse_gradient(described, -1 / len(chorus.heads))))
+        shared = reverse_gradient(described, -1 / len(chorus.heads))  # reversed twice: made smaller, no more
+        return chorus.each(self.bottleneck(shared))
 
     def say(self, described: Tensor) -> Tensor:
         logits = self.first(described)

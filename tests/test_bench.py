@@ -547,5 +547,9 @@ def test_the_command(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main([*common, "--print_only", "--accuracy", "best"]) == 0
     assert "ORACLE" in capsys.readouterr().out
     assert (tmp_path / "tables" / "features" / "table1-best.md").exists()
+    before = (tmp_path / "tables" / "features" / "table1.md").read_text()
+    assert main([*common, "--print_only", "--draws", "[1]"]) == 0
+    assert (tmp_path / "tables" / "features" / "table1.md").read_text() == before
+    assert "noise draw" in (tmp_path / "tables" / "features-simulated" / "table1.md").read_text()
     assert main(["bench", "table0"]) == 2
     assert main(["bench", "table1", "--noises", "[nothing]"]) == 2

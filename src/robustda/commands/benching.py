@@ -76,6 +76,7 @@ def bench(arguments: list[str]) -> int:
     how = {name: chosen[name] for name in ("protocol", "tasks", "noises", "seeds", "steps", "batch_norm")}
     how["draws"] = [str(draw) for draw in chosen["draws"]]
     placed = cells_of(named, rows=chosen.methods, **how)
+    drawn = {cell.draw for _, _, cell in placed}
     if not placed:
         raise ConfigError(f"{chosen.name} has no such cells: name tasks and noises that it has")
     cells = [cell for _, _, cell in placed]
@@ -91,6 +92,8 @@ def bench(arguments: list[str]) -> int:
         write_results(merge_evaluations(read_table(judged), collect_evaluations(cells, out)), judged)
     filled = fill(named, placed, results, chosen.accuracy)
     folder = "finetune-keep" if (chosen.protocol, chosen.batch_norm) == ("finetune", "keep") else chosen.protocol
+    if "authors" in named.draws and "authors" not in drawn:  # not over the table of the authors' draws
+        folder += "-simulated"
     paths = write_tables(filled, out / "tables" / folder, chosen.accuracy)
     if chosen.accuracy == "final":
         write_figures(filled, out / "figures" / folder)

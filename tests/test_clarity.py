@@ -72,7 +72,7 @@ def test_confusion_is_least_where_predictions_are_sure_and_none_the_most() -> No
 
 
 def test_both_opinions_are_multiplied() -> None:
-    method = Clarity(**BRIEF)
+    method = Clarity(**BRIEF, backbone="identity")
     network = method.network((6,), 3).eval()
     x = torch.randn(5, 6)
     first = torch.log_softmax(network.first(x), dim=1)

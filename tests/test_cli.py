@@ -170,7 +170,7 @@ def test_noise_rates_may_be_listed(capsys, tmp_path):
 
 def test_a_failed_start_does_not_claim_the_folder(capsys, tmp_path):
     files = ["--source", "source.npz", "--target", "target.npz", "--out", tmp_path / "run"]
-    assert "use identity or mlp" in refused(capsys, "fit", *files, *FAST, "--backbone", "small_cnn")
+    assert "use identity, table or mlp" in refused(capsys, "fit", *files, *FAST, "--backbone", "small_cnn")
     well(capsys, "fit", *files, *FAST, "--backbone", "mlp")
 
 
@@ -401,8 +401,8 @@ MISTAKES = {
     "something left over": (f"fit {VECTORS} elsewhere", "unrecognized arguments: elsewhere", "fit --help"),
     "no source": ("fit --target target.npz", "required", "source"),
     "a value forgotten": (f"fit {VECTORS} --steps", "--steps", "expected one argument"),
-    "no such backbone": (f"fit {IMAGES} --backbone nosuch", "no backbone is called 'nosuch': use identity, mlp"),
-    "a backbone for images": (f"fit {VECTORS} --backbone small_cnn", "use identity or mlp"),
+    "no such backbone": (f"fit {IMAGES} --backbone nosuch", "no backbone is called 'nosuch': use identity, table, mlp"),
+    "a backbone for images": (f"fit {VECTORS} --backbone small_cnn", "use identity, table or mlp"),
     "a backbone for vectors": (f"fit {IMAGES} --backbone mlp", "use small_cnn or a timm name"),
     "weights that are not there": (
         f"fit {IMAGES} --backbone small_cnn --weights no.safetensors",

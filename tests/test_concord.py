@@ -71,7 +71,7 @@ def test_a_member_has_its_share_of_the_rows_and_every_class() -> None:
 
 def test_predictions_are_the_mean_over_the_members() -> None:
     source, target = blobs(n=200, target=150, classes=4, noise=0.3)
-    model = Concord(members=3, components=5, dimensions=4).fit(source, target, **QUIET)
+    model = Concord(members=3, components=5, dimensions=4, backbone="identity").fit(source, target, **QUIET)
     project, agree = model.network_.bottleneck[0], model.network_.f[0]
     x = torch.nn.functional.normalize(torch.from_numpy(np.asarray(target.x)))
     x = torch.nn.functional.normalize((x - project.mean) @ project.components)
@@ -94,8 +94,8 @@ def test_members_differ_and_one_alone_learns_from_all() -> None:
 
 def test_it_finds_the_wrong_labels_and_gains_by_it() -> None:
     source, target = blobs(n=400, target=300, classes=6, noise=0.4)
-    model = Concord().fit(source, target, **QUIET)
-    plain = Concord(clean=False).fit(source, target, **QUIET)
+    model = Concord(backbone="identity").fit(source, target, **QUIET)
+    plain = Concord(backbone="identity", clean=False).fit(source, target, **QUIET)
     assert model.summary_["target_accuracy"] >= plain.summary_["target_accuracy"]
     assert model.noise_rate_ == pytest.approx(0.33, abs=0.08)  # a sixth of the redrawn labels are right by chance
     assert not hasattr(plain, "trust_")

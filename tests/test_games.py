@@ -28,10 +28,18 @@ def difference(value: Callable[[], Tensor], parameter: Tensor, place: tuple[int,
 
 
 GAMES: list[tuple[Method, str, tuple[str, ...]]] = [
-    (DANN(width=6, discriminator_width=4, dropout=0, beta=0.3, beta_speed=1e6), "discriminator", ("domain_loss",)),
-    (TCL(width=6, discriminator_width=4, dropout=0, beta=0.3, beta_speed=1e6), "discriminator", ("domain_loss",)),
     (
-        MDD(width=6, dropout=0, beta=0.3, beta_rise=0),
+        DANN(backbone="identity", width=6, discriminator_width=4, dropout=0, beta=0.3, beta_speed=1e6),
+        "discriminator",
+        ("domain_loss",),
+    ),
+    (
+        TCL(backbone="identity", width=6, discriminator_width=4, dropout=0, beta=0.3, beta_speed=1e6),
+        "discriminator",
+        ("domain_loss",),
+    ),
+    (
+        MDD(backbone="identity", width=6, dropout=0, beta=0.3, beta_rise=0),
         "adversary",
         ("source_disparity", "target_disparity"),
     ),
@@ -82,7 +90,7 @@ def test_the_domain_loss_calls_the_source_one(kind: type[DANN] | type[TCL], prog
     """And in TCL, once warmed up, only the chosen source examples take part."""
     torch.manual_seed(0)
     given = task()
-    phase = kind(width=6, discriminator_width=4, dropout=0).adapt(given)
+    phase = kind(backbone="identity", width=6, discriminator_width=4, dropout=0).adapt(given)
     network: Any = phase.network
     torch.nn.init.normal_(network.f[3].weight, 0, 3)  # so that some losses lie on either side of TCL's bound
     batch = batch_of(given)
@@ -104,7 +112,7 @@ def test_the_domain_loss_calls_the_source_one(kind: type[DANN] | type[TCL], prog
 def test_adda_inverts_labels_and_freezes_source_and_head() -> None:
     torch.manual_seed(0)
     given = task()
-    method = ADDA(width=6, discriminator_width=4, steps=10)
+    method = ADDA(backbone="identity", width=6, discriminator_width=4, steps=10)
     first = method.source(given)
     first.network.eval()
     assert first.end is not None
@@ -144,7 +152,7 @@ def test_adda_inverts_labels_and_freezes_source_and_head() -> None:
 
 def test_adda_learns_at_its_own_rates() -> None:
     given = task()
-    method = ADDA(width=6, discriminator_width=4, encoder_rate=0.2)
+    method = ADDA(backbone="identity", width=6, discriminator_width=4, encoder_rate=0.2)
     network = method.network(given.source.example_shape, given.n_classes)
     groups = method.parameter_groups(network)
     assert [group["share"] for group in groups] == [1.0, 0.2]

@@ -282,7 +282,7 @@ def test_resnet50_v1_has_its_strides_in_the_first_convolution() -> None:
 @pytest.mark.parametrize(
     ("name", "shape", "weights", "says"),
     [
-        ("resnet50", (5,), "random", "for images, but the data are vectors: use identity or mlp"),
+        ("resnet50", (5,), "random", "for images, but the data are vectors: use identity, table or mlp"),
         ("small_cnn", (5,), "random", "for images, but the data are vectors"),
         ("identity", (8, 8, 3), "random", "for vectors, but the data are images: use small_cnn"),
         ("mlp", (8, 8, 3), "random", "for vectors, but the data are images"),

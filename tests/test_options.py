@@ -48,7 +48,7 @@ def test_the_most_specific_options_come_first_and_know_where_they_belong() -> No
 
 def test_a_description_over_several_lines_is_read_whole() -> None:
     described = {option.name: option.help for option in options(Method)}
-    assert described["backbone"].startswith("representation ψ: identity or mlp")
+    assert described["backbone"].startswith("representation ψ: identity, table or mlp")
     assert described["backbone"].endswith("resnet50 above.")
 
 

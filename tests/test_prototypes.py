@@ -28,7 +28,9 @@ def test_prototypes_are_the_plain_algorithm() -> None:
     centres = rng.normal(size=(3, 8)) * 2
     x = (centres[labels] + rng.normal(size=(90, 8))).astype(np.float32)
     y = (centres[labels] + rng.normal(size=(90, 8)) + 3).astype(np.float32)
-    method = Prototypes(rounds=4).fit(Domain.from_arrays(x, labels), Domain.from_arrays(y), **QUIET)
+    method = Prototypes(rounds=4, backbone="identity").fit(
+        Domain.from_arrays(x, labels), Domain.from_arrays(y), **QUIET
+    )
 
     def unit(a: np.ndarray) -> np.ndarray:
         result: np.ndarray = a / np.linalg.norm(a, axis=1, keepdims=True)

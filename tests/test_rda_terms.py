@@ -138,7 +138,15 @@ def test_deleting_feature_noisy_examples_leaves_only_the_proxy_in_the_risk(varia
 @pytest.mark.parametrize("del_pmd", [False, True])
 def test_the_online_curriculum_trusts_what_has_a_small_loss_at_the_moment(del_pmd: bool) -> None:
     task = small_task()
-    method = RDA(curriculum="online", online_threshold=1.4, online_warm_up=0.2, del_pmd=del_pmd, dropout=0.0, **SMALL)
+    method = RDA(
+        backbone="identity",
+        curriculum="online",
+        online_threshold=1.4,
+        online_warm_up=0.2,
+        del_pmd=del_pmd,
+        dropout=0.0,
+        **SMALL,
+    )
     assert [build.__name__ for build in method.phases()] == ["adapt"]
     phase, batch = phase_of(method, task), draw_batch(task)
     assert phase.rows is None

@@ -24,7 +24,9 @@ RUNTIME = {"device": "cpu", "tensorboard": False, "log_every": 10}
 
 
 def small_rda(**params) -> RDA:
-    return RDA(**{"width": 8, "steps": 20, "batch_size": 16, "epochs": 2, "noise_rate": 0.4, **params})
+    return RDA(
+        **{"width": 8, "steps": 20, "batch_size": 16, "epochs": 2, "noise_rate": 0.4, "backbone": "identity", **params}
+    )
 
 
 def stored(folder) -> list[str]:

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from robustda.data.domain import Domain
 from robustda.health import Health
-from robustda.methods.base import Phase, Task, forward_all
+from robustda.methods.base import Phase, Task
+from robustda.methods.task import forward_all
 from robustda.resume import SELECTED
 from robustda.select import scores, validation_score
 

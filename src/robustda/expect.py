@@ -171,7 +171,7 @@ def _concord(
 
     from robustda.methods.concord import Concord
 
-    method = Concord(seed=seed, members=1)
+    method = Concord(seed=seed, members=1, backbone="identity")
     if known and known["components"].shape != (x.shape[1], min(method.components, x.shape[1])):
         known = None  # they were asked to look at more, or at less
     believed = torch.nn.functional.one_hot(torch.from_numpy(codes), size).double() * torch.from_numpy(sound)[:, None]

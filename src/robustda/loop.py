@@ -15,6 +15,7 @@ from torch import Tensor
 
 from robustda.compiling import compile_backbone, uncompile
 from robustda.data.batches import Inputs, derive_seed
+from robustda.data.cache import content_digest
 from robustda.data.domain import Domain
 from robustda.data.views import view
 from robustda.engine import Runtime, Stepper, place
@@ -163,6 +164,10 @@ class Run:
             return None
         confirmed = [] if self.task.confirmed is None else self.task.confirmed.nonzero()[:, 0].tolist()
         seen = fingerprint(self.source) | {"crop": self.task.source.example_shape, "confirmed": confirmed}
+        if self.method.columns_:  # on which the target has a say
+            seen["columns"] = {
+                name: content_digest(value.numpy()).hex() for name, value in self.method.columns_.items()
+            }
         return self.stages.key(self.method, name, seen)
 
     def _adopt(self, name: str, stage: Stage) -> None:

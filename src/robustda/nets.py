@@ -20,6 +20,7 @@ from robustda.errors import ConfigError
 from robustda.layers import Dropout, Wide, reverse_gradient
 
 __all__ = [
+    "FOR_VECTORS",
     "Adversarial",
     "Backbone",
     "Classifier",
@@ -27,12 +28,16 @@ __all__ = [
     "create_backbone",
     "head",
     "load_weights",
+    "usual_backbone",
 ]
 
 # Feature width and init of the reference network (ResNet-50). For other widths the standard deviation is scaled with
 # 1/√fan_in, which keeps the size of the activations, and with it the meaning of the learning rate.
 _BOTTLENECK_STD, _BOTTLENECK_FAN_IN = 0.005, 2048
 _HEAD_STD, _HEAD_FAN_IN = 0.01, 1024
+
+FOR_VECTORS = ("identity", "table", "mlp")
+_WIDEST_TABLE = 100  # vectors of up to so many numbers are taken for rows of a table, longer ones for some features
 
 
 class Classifier(nn.Module):
@@ -97,7 +102,7 @@ class Backbone(nn.Module):
 
     A `pretrained` one learns more slowly than the new layers; with `low_precision` it computes in bfloat16. One that
     `keeps_statistics` has its batch norm use, in training too, those that it came with. One of somebody's `own` may do
-    anything with its weights.
+    anything with its weights. A `fixed` one has nothing to learn.
     """
 
     out_features: int
@@ -105,6 +110,7 @@ class Backbone(nn.Module):
     low_precision: bool = False
     keeps_statistics: bool = False
     own: bool = False
+    fixed: bool = False
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
@@ -117,6 +123,8 @@ class Backbone(nn.Module):
 
 class Identity(Backbone):
     """For vectors: the features are the inputs."""
+
+    fixed = True
 
     def __init__(self, in_features: int) -> None:
         super().__init__()
@@ -190,7 +198,7 @@ class TimmBackbone(Backbone):
         if not timm.is_model(name):
             close = timm.list_models(f"*{name.split('_')[0]}*")[:5]
             raise ConfigError(
-                f"no backbone is called {name!r}: use identity, mlp, small_cnn, resnet50_v1 or a timm name"
+                f"no backbone is called {name!r}: use identity, table, mlp, small_cnn, resnet50_v1 or a timm name"
                 + (f" such as {', '.join(close)}" if close else "")
             )
         try:
@@ -216,26 +224,33 @@ class TimmBackbone(Backbone):
         return cast(Tensor, self.model(x))
 
 
+def usual_backbone(input_shape: Sequence[int]) -> str:
+    """The name of the backbone that suits inputs of this shape where nothing more is known of them."""
+    if len(input_shape) == 1:
+        return "table" if input_shape[0] <= _WIDEST_TABLE else "identity"
+    return "small_cnn" if input_shape[0] <= 64 else "resnet50"
+
+
 def create_backbone(name: str, input_shape: Sequence[int], weights: str = "hub") -> Backbone:
     """A backbone by name for inputs of one example's shape, (d,) or (H, W, 3).
 
-    ``identity`` and ``mlp`` are for vectors; ``small_cnn`` for small images; ``resnet50_v1`` is the original ResNet-50,
-    with the stride in the first convolution of a stage; every other name is timm's. `weights` is ``hub``, ``random``
-    or a safetensors file.
+    ``identity``, ``table`` and ``mlp`` are for vectors; ``small_cnn`` for small images; ``resnet50_v1`` is the original
+    ResNet-50, with the stride in the first convolution of a stage; every other name is timm's. `weights` is ``hub``,
+    ``random`` or a safetensors file.
     """
     if len(input_shape) == 1:
-        if name not in ("identity", "mlp"):
-            raise ConfigError(f"backbone {name!r} is for images, but the data are vectors: use identity or mlp")
-        if name == "identity" and weights not in ("hub", "random"):
-            raise ConfigError("backbone 'identity' has no weights to load: leave --weights out, or use mlp")
-        backbone: Backbone = Identity(input_shape[0]) if name == "identity" else MLP(input_shape[0])
+        if name not in FOR_VECTORS:
+            raise ConfigError(f"backbone {name!r} is for images, but the data are vectors: use identity, table or mlp")
+        if name != "mlp" and weights not in ("hub", "random"):
+            raise ConfigError(f"backbone {name!r} has no weights to load: leave --weights out, or use mlp")
+        backbone = _vector_backbone(name, input_shape[0])
         if weights not in ("hub", "random"):
             if not Path(weights).is_file():
                 raise ConfigError(f"there is no weights file {weights}: give --weights FILE.safetensors or random")
             load_weights(backbone, Path(weights))
             backbone.pretrained = True
         return backbone
-    if name in ("identity", "mlp"):
+    if name in FOR_VECTORS:
         raise ConfigError(f"backbone {name!r} is for vectors, but the data are images: use small_cnn or a timm name")
     if name == "resnet50_v1" and weights == "hub":
         raise ConfigError("resnet50_v1 has no weights on the hub: give --weights FILE.safetensors or --weights random")
@@ -247,6 +262,12 @@ def create_backbone(name: str, input_shape: Sequence[int], weights: str = "hub")
     state = path.stat()
     # Every phase starts from the same weights: a copy is quicker than making and loading it anew.
     return copy.deepcopy(_from_file(name, path, state.st_mtime_ns, state.st_size))
+
+
+def _vector_backbone(name: str, width: int) -> Backbone:
+    from robustda.tables import Table
+
+    return {"identity": Identity, "table": Table, "mlp": MLP}[name](width)
 
 
 def _image_backbone(name: str, weights: str) -> Backbone:

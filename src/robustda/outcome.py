@@ -15,7 +15,8 @@ from robustda.errors import RunError
 from robustda.evaluation import accuracy
 from robustda.files import save_tensors
 from robustda.health import remedy
-from robustda.methods.base import Method, Phase, Task, forward_all
+from robustda.methods.base import Method, Phase, Task
+from robustda.methods.task import forward_all
 from robustda.predict import describe, prediction_table
 from robustda.run import Metrics, RunFolder
 

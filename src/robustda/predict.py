@@ -20,7 +20,8 @@ from robustda.errors import ConfigError, DataError, RunError
 from robustda.exported import Exported, is_export
 from robustda.files import load_tensors
 from robustda.methods import create_method
-from robustda.methods.base import Method, forward_all
+from robustda.methods.base import Method
+from robustda.methods.task import forward_all
 from robustda.nets import Classifier
 from robustda.reading import read_object, reason
 

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from robustda.errors import ConfigError
-from robustda.methods.base import Task, forward_all
+from robustda.methods.base import Task
+from robustda.methods.task import forward_all
 from robustda.nets import Classifier
 
 __all__ = [

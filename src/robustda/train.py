@@ -27,6 +27,7 @@ from robustda.profile import Profile
 from robustda.ranks import Ranks
 from robustda.resume import fingerprint
 from robustda.run import RunFolder
+from robustda.tables import Table, look_at_columns
 
 __all__ = ["fit"]
 
@@ -82,6 +83,7 @@ def _fit(
         method.image_size_ = size
     else:
         method.image_size_ = 0
+    method.columns_ = _columns(method, source, target)
     method.classes_, method.features_ = source.classes, source.features
     config = {"method": method.name, "params": method.record(), "data": fingerprint(source, target)}
     if runtime.select != "last":
@@ -114,6 +116,13 @@ def _fit(
     finally:
         for folder in opened:
             folder.close()
+
+
+def _columns(method: Method, source: Domain, target: Domain) -> dict[str, torch.Tensor]:
+    """What the backbone has to know of the columns of a table before it is made."""
+    if source.kind == "images" or not isinstance(method.make_backbone(source.shape, pretrained=False), Table):
+        return {}
+    return look_at_columns(np.asarray(source.x), np.asarray(target.x), method.seed)
 
 
 @contextlib.contextmanager

@@ -122,7 +122,7 @@ def _features(method: Method, domain: Domain) -> tuple[np.ndarray, np.ndarray]:
     """What the network's classifier sees of a domain, and the true classes."""
     from robustda.data.batches import Inputs
     from robustda.data.views import at_size, view
-    from robustda.methods.base import forward_all
+    from robustda.methods.task import forward_all
 
     network = method.network_.eval()
     if domain.kind == "images":

@@ -7,13 +7,11 @@ To add one, write a file with a dataclass that derives from `Method`, name it wi
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from robustda.backbones import (
@@ -23,136 +21,18 @@ from robustda.backbones import (
     layers,
     set_checkpointing,
 )
-from robustda.description import batch_for_all, describe_all
-from robustda.errors import RobustDAWarning, RunError
+from robustda.errors import RunError
 from robustda.methods.checks import check_at_least, check_share, check_types
-from robustda.nets import Backbone, Classifier, Identity, Pixels, create_backbone
+from robustda.methods.task import Batch, Phase, Schedule, Task
+from robustda.nets import FOR_VECTORS, Backbone, Classifier, create_backbone, usual_backbone
+from robustda.tables import Table
 
 if TYPE_CHECKING:
     from os import PathLike
 
-    from robustda.data.batches import Inputs
     from robustda.data.domain import Domain
 
-__all__ = [
-    "Batch",
-    "Method",
-    "Phase",
-    "Task",
-    "forward_all",
-]
-
-Schedule = Callable[[Tensor], Tensor | float]
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What a loss is given: as many source as target examples, their given labels, and which rows they are."""
-
-    source: Tensor
-    labels: Tensor
-    rows: Tensor
-    target: Tensor
-    whole: Tensor | None = None
-    """source and target in one piece, where they were made so"""
-
-    @property
-    def both(self) -> Tensor:
-        """The source examples, then the target's: what goes through the network together."""
-        return torch.cat([self.source, self.target]) if self.whole is None else self.whole
-
-
-@dataclass
-class Task:
-    """The data of one run on their device, and what the phases hand on to each other.
-
-    `memory` holds named tensors; it is saved with every checkpoint, so a phase may rely on what an earlier one left.
-    """
-
-    source: Inputs
-    labels: Tensor
-    target: Inputs
-    n_classes: int
-    device: torch.device
-    memory: dict[str, Tensor] = field(default_factory=dict)
-    corrupted: np.ndarray | None = None
-    """source examples whose inputs were found to be corrupted before they came here; None where nobody has looked"""
-    quick_features: bool = False
-    """whether features that are made once are to be of bfloat16 products, which on some CPUs takes half of the time"""
-    confirmed: Tensor | None = None
-    """source examples whose label a person has kept or corrected: a curriculum has no business to doubt them"""
-    made: dict[str, np.ndarray] = field(default_factory=dict)
-    """what one phase has made and a later one can use, or make again: it is not saved"""
-    progress: bool = False
-    """whether to show how far it has come where it takes long"""
-
-    @torch.no_grad()
-    def losses(self, network: nn.Module) -> Tensor:
-        """The loss of every source example under its given label, unaugmented, in order.
-
-        One number an example: the logits, one for each class too, are there for a batch at a time only.
-        """
-        size = batch_for_all(self.source)
-        parts = zip(self.source.in_order(size), torch.split(self.labels, size), strict=True)
-        losses = [nn.functional.cross_entropy(network(x).float(), y, reduction="none") for x, y in parts]
-        return torch.cat(losses)
-
-    def describe(self, method: Method) -> np.ndarray:
-        """A fixed description of every source example for plain classifiers and neighbours.
-
-        The features of a pretrained backbone, the vectors themselves, or, where there is nothing better, the pixels.
-        """
-        backbone = method.make_backbone(self.source.example_shape)
-        if isinstance(backbone, Identity):
-            return self.source.array  # as they are: a million of them need no copy
-        if self.source.images and not backbone.pretrained:
-            backbone = Pixels()
-            if self.source.crop > 64:
-                message = (
-                    "the backbone has no pretrained weights, so the noise rate is estimated from pixels, which say "
-                    "little about photographs: give --weights, or --noise_rate a number"
-                )
-                warnings.warn(message, RobustDAWarning, stacklevel=2)
-        return describe_all(backbone.to(self.device), self.source, progress=self.progress)
-
-
-class Stateful(Protocol):
-    """Something a phase carries along that must survive a restart."""
-
-    def state(self) -> dict[str, Tensor]: ...
-    def load(self, state: dict[str, Tensor]) -> None: ...
-
-
-@dataclass
-class Phase:
-    """One stage of a method: a network, trained for some steps on some loss.
-
-    `loss` takes a batch and the progress, a tensor that goes from 0 to 1, and returns named scalars: ``"loss"`` is
-    minimised, the others are logged. Its shapes must not depend on values, and it must not wait for the device.
-    """
-
-    name: str
-    network: nn.Module
-    loss: Callable[[Batch, Tensor], dict[str, Tensor]]
-    steps: int
-    learning_rate: Schedule
-    rows: Tensor | None = None
-    """The source rows to draw from; None means all."""
-    uses_target: bool = True
-    """Without it no target batch is drawn, and `Batch.target` is empty."""
-    epoch_steps: int = 0
-    """An epoch is so many steps; the hooks below run between steps, with the network in eval mode."""
-    before_epoch: Callable[[], None] | None = None
-    after_epoch: Callable[[], None] | None = None
-    end: Callable[[], None] | None = None
-    stateful: dict[str, Stateful] = field(default_factory=dict)
-    task: Task | None = None
-    """The data as this phase sees them, where that is not as the run has them: features that were made once, say. It
-    shares the run's memory."""
-    logits: Callable[[], Tensor] | None = None
-    """The logits for all of the target at the end, where there is a shorter way to them than through the network."""
-    schedules: dict[str, Schedule] = field(default_factory=dict)
-    """What else changes with the progress, beside the learning rate: logged with it."""
+__all__ = ["Batch", "Method", "Phase", "Schedule", "Task"]
 
 
 class Fitted:
@@ -180,6 +60,8 @@ class Fitted:
     """What builds a Hugging Face backbone again without the hub (absent for others)."""
     features_: tuple[str, ...]
     """The names of the features, where the data came from a table; later tables are matched by them."""
+    columns_: dict[str, Tensor]
+    """What a `Table` has to know of the columns of both domains (empty for images)."""
 
 
 @dataclass(kw_only=True)
@@ -188,9 +70,9 @@ class Method(Fitted):
 
     Parameters
     ----------
-    backbone: representation ψ: identity or mlp for vectors, small_cnn, resnet50_v1, any timm name, or hf: and the name
-        or folder of a Hugging Face vision model for images; in Python any nn.Module. auto takes identity for vectors,
-        small_cnn for images of up to 64 pixels, resnet50 above.
+    backbone: representation ψ: identity, table or mlp for vectors, small_cnn, resnet50_v1, any timm name, or hf: and
+        the name or folder of a Hugging Face vision model for images; in Python any nn.Module. auto takes table for
+        vectors of up to 100 numbers, identity for longer ones, small_cnn for images of up to 64 pixels, resnet50 above.
     weights: where the backbone's weights come from: hub (as published), random, or a safetensors file; auto is hub for
         a timm or Hugging Face backbone, random for the small ones. A module comes with its own: random says that they
         have learned nothing yet.
@@ -316,13 +198,15 @@ class Method(Fitted):
             known.pretrained = weights != "random"
             return known
         if name == "auto":
-            name = "identity" if len(example_shape) == 1 else "small_cnn" if example_shape[0] <= 64 else "resnet50"
+            name = usual_backbone(example_shape)
         weights = self.weights
+        small = name in (*FOR_VECTORS, "small_cnn")
         if weights == "auto":
-            weights = "random" if name in ("identity", "mlp", "small_cnn") else "hub"
+            weights = "random" if small else "hub"
         backbone = create_backbone(name, example_shape, weights if pretrained else "random")
-        own = name not in ("identity", "mlp", "small_cnn")
-        backbone.pretrained = weights != "random" and (own or weights != "hub")
+        if isinstance(backbone, Table) and getattr(self, "columns_", None):
+            backbone.load_state_dict(self.columns_)
+        backbone.pretrained = weights != "random" and not (small and weights == "hub")
         return backbone
 
     def rate(self, steps: int) -> Schedule:
@@ -341,12 +225,3 @@ class Method(Fitted):
         groups: list[dict[str, Any]] = [{"params": fast, "share": 1.0}]
         groups += [{"params": layer, "share": rate * self.layer_decay**depth} for depth, layer in enumerate(slow)]
         return [group for group in groups if group["params"]]
-
-
-@torch.no_grad()
-def forward_all(
-    network: Callable[[Tensor], Tensor], inputs: Inputs, rows: Tensor | None = None, batch_size: int = 0
-) -> Tensor:
-    """The network's output for every input, or for some rows, in order; in batches that do not need much memory."""
-    batch_size = batch_size or batch_for_all(inputs)
-    return torch.cat([network(batch).float() for batch in inputs.in_order(batch_size, rows)])

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from robustda.errors import DataError, RobustDAWarning
 from robustda.methods.base import Method, Task
+from robustda.tables import Described
 
 __all__ = ["Belief", "Believing"]
 
@@ -64,7 +65,7 @@ class Believing(Method):
     clean: bool = True
     corrupted: Literal["tell_apart", "ignore"] = "tell_apart"
 
-    def believed(self, source: np.ndarray, task: Task, unit: Callable[[np.ndarray], np.ndarray]) -> Belief:
+    def believed(self, source: Described, task: Task, unit: Callable[[np.ndarray], np.ndarray]) -> Belief:
         """What each source example is believed to be of. Leaves `trust` in the memory.
 
         `source` are features of all source examples, which `unit` brings to unit length, all or some at a time. What a

@@ -34,14 +34,16 @@ from robustda.errors import DataError, RobustDAWarning
 from robustda.expect import expected_accuracy, temperature_for
 from robustda.expect import opinions as other_views
 from robustda.losses import class_confusion
-from robustda.methods.base import Batch, Phase, Schedule, Task, forward_all
+from robustda.methods.base import Batch, Phase, Schedule, Task
 from robustda.methods.checks import check_at_least, check_share
 from robustda.methods.concord import BLOCK, Agreeing, some_rows
 from robustda.methods.opinions import TwoOpinions
 from robustda.methods.prototypes import no_loss
 from robustda.methods.registry import register
-from robustda.nets import Identity, Pixels
+from robustda.methods.task import forward_all
+from robustda.nets import Pixels
 from robustda.noise.witnesses import Description
+from robustda.tables import Described, rows_of
 
 __all__ = ["Clarity"]
 
@@ -134,14 +136,14 @@ class Clarity(Agreeing):
                 return Phase("learn", network, no_loss, 0, lambda progress: 0.0)
             return self._phase("learn", network, task, self.steps, self.learning_rate)
         network.backbone.requires_grad_(False)
+        network.to(task.device).eval()
+        known = task.made.pop("source", None)  # not there in a run that was resumed
+        made = (
+            _features(network, task.source, task) if known is None else known,
+            _features(network, task.target, task),
+        )
         seen = task
-        if not isinstance(network.backbone, Identity):
-            network.to(task.device).eval()
-            known = task.made.pop("source", None)  # not there in a run that was resumed
-            made = (
-                _features(network, task.source, task) if known is None else known,
-                _features(network, task.target, task),
-            )
+        if not network.backbone.fixed:
             source, target = (Inputs(Domain.from_arrays(features), task.device) for features in made)
             seen = replace(task, source=source, target=target)
             network.on_features = True
@@ -149,13 +151,14 @@ class Clarity(Agreeing):
         def end() -> None:
             network.on_features = False
             if not self.tune:
-                self._conclude(network, seen.source.array, seen.target.array, task)
+                self._conclude(network, *made, task)
                 return
             state = {name: tensor for name, tensor in network.state_dict().items() if _of_head(name)}
             task.memory |= {_HEAD + name: tensor.clone() for name, tensor in state.items()}
 
         phase = self._phase("learn", network, task, self.head_steps, self.head_rate)
-        return replace(phase, task=seen, end=end, logits=lambda: forward_all(network.say, seen.target))
+        look = network if network.backbone.fixed else network.say
+        return replace(phase, task=seen, end=end, logits=lambda: forward_all(look, seen.target))
 
     def further(self, task: Task) -> Phase:
         """Go on with the whole network."""
@@ -188,7 +191,7 @@ class Clarity(Agreeing):
         return Phase(name, network, loss, steps, _falling(rate), rows=rows)
 
     @torch.no_grad()
-    def _conclude(self, network: TwoOpinions, source: np.ndarray, target: np.ndarray, task: Task) -> None:
+    def _conclude(self, network: TwoOpinions, source: Described, target: Described, task: Task) -> None:
         """Ask the members on these features, and find out how much of the target should be right: `expected`."""
         known = (task.memory["believed"] >= 0).nonzero()[:, 0].cpu().numpy()
         rows, there = some_rows(known, np.arange(len(target)), task.n_classes)
@@ -223,10 +226,10 @@ class Clarity(Agreeing):
         task.memory["expected"] = torch.tensor(expected, dtype=torch.float64, device=task.device)
 
 
-def _features(network: TwoOpinions, inputs: Inputs, task: Task, *, keep: bool = True) -> np.ndarray:
+def _features(network: TwoOpinions, inputs: Inputs, task: Task, *, keep: bool = True) -> Described:
     """What the backbone makes of all inputs; of images, where it knows nothing yet, the pixels."""
-    if isinstance(network.backbone, Identity):
-        return inputs.array  # as they are: a million of them need no copy
+    if network.backbone.fixed:
+        return rows_of(network.backbone, inputs.array)
     if inputs.images and not network.knowing:
         return forward_all(Pixels(), inputs).cpu().numpy()
     # Both domains alike, whichever phase asks.
@@ -234,7 +237,8 @@ def _features(network: TwoOpinions, inputs: Inputs, task: Task, *, keep: bool = 
     return describe_all(network.backbone, inputs, keep=keep, **how)
 
 
-def _unit(features: np.ndarray) -> np.ndarray:
+def _unit(some: Described) -> np.ndarray:
+    features = np.asarray(some)
     unit: np.ndarray = features / np.linalg.norm(features, axis=1, keepdims=True).clip(1e-12)
     return unit
 

@@ -34,7 +34,8 @@ from robustda.methods.belief import Believing
 from robustda.methods.checks import check_at_least, check_share
 from robustda.methods.prototypes import class_means, frozen_backbone, frozen_features, no_loss
 from robustda.methods.registry import register
-from robustda.nets import Backbone, Classifier, Identity
+from robustda.nets import Backbone, Classifier
+from robustda.tables import Described, rows_of
 
 __all__ = ["BLOCK", "Concord", "ConcordClassifier", "some_rows"]
 
@@ -228,13 +229,13 @@ def _aligned(x: Tensor) -> Tensor:
     return x if x.data_ptr() % 64 == 0 else x.clone()
 
 
-def _features(network: ConcordClassifier, inputs: Inputs, task: Task) -> np.ndarray:
-    if isinstance(network.backbone, Identity):
-        return inputs.array  # as they are: a million of them need no copy
+def _features(network: ConcordClassifier, inputs: Inputs, task: Task) -> Described:
+    if network.backbone.fixed:
+        return rows_of(network.backbone, inputs.array)
     return frozen_features(network, inputs, task).cpu().numpy()
 
 
-def _unit(features: np.ndarray) -> Tensor:
+def _unit(features: Described) -> Tensor:
     return F.normalize(torch.from_numpy(np.array(features)))
 
 

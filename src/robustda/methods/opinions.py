@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from robustda.data.views import two_views
 from robustda.layers import reverse_gradient
 from robustda.methods.concord import Members
-from robustda.nets import Backbone, Classifier, Identity, head
+from robustda.nets import Backbone, Classifier, head
 
 __all__ = ["Chorus", "OneLength", "TwoOpinions"]
 
@@ -34,7 +34,7 @@ class TwoOpinions(Classifier):
         self.f = Chorus(head(width, n_classes, dropout=dropout) for _ in range(heads))  # type: ignore[assignment]
         self.members: Members | None = None
         self.register_buffer("temperature", torch.ones(()))
-        self.knowing = backbone.pretrained or isinstance(backbone, Identity)
+        self.knowing = backbone.pretrained or backbone.fixed
         """whether its backbone is worth being frozen"""
         self.on_features = False
         """whether its inputs are, for now, what the backbone made of them"""

@@ -111,7 +111,7 @@ def frozen_features(network: Classifier, inputs: Inputs, task: Task) -> Tensor:
 def frozen_backbone(method: Method, example_shape: tuple[int, ...], pretrained: bool) -> Backbone:
     """The method's backbone if it is pretrained; else the vectors themselves, or the pixels."""
     backbone = method.make_backbone(example_shape, pretrained)
-    if backbone.pretrained:
+    if backbone.pretrained or backbone.fixed:
         return backbone
     if len(example_shape) == 1:
         return Identity(example_shape[0])

@@ -25,6 +25,7 @@ from robustda.noise.evidence import LabelEvidence, enough_left, label_evidence
 from robustda.noise.likelihood import posterior
 from robustda.noise.strangers import Judge, sample_rows
 from robustda.noise.transition import noise_of
+from robustda.noise.vectors import Lookup
 
 __all__ = ["Estimated", "EstimatorName", "estimate_rates"]
 
@@ -45,7 +46,7 @@ class Estimated:
 
 
 def estimate_rates(
-    features: npt.NDArray[np.float32],
+    features: Lookup,
     labels: npt.ArrayLike,
     n_classes: int,
     *,
@@ -86,7 +87,7 @@ def estimate_rates(
         return none
     if len(codes) <= most:
         odd = _corrupted(inputs, corrupted, codes)
-        evidence = label_evidence(features, codes, n_classes, corrupted=odd, seed=seed)
+        evidence = label_evidence(np.asarray(features), codes, n_classes, corrupted=odd, seed=seed)
         return Estimated(_rates(evidence, estimator, seed), evidence.issues)
     rows = sample_rows(codes, most, np.random.default_rng(seed))
     some = np.asarray(features[rows], dtype=np.float32)

@@ -10,6 +10,7 @@ import numpy as np
 from robustda.noise.clusters import beside_clusters, say_of_clusters
 from robustda.noise.evidence import Codes, LabelEvidence, Values, label_evidence
 from robustda.noise.likelihood import Floats, posterior, softmax
+from robustda.noise.vectors import Lookup
 from robustda.noise.witnesses import Description, Flags, Single, Testifying
 
 __all__ = ["ALL", "Judge", "Verdict", "enough", "judge_labels", "sample_rows"]
@@ -45,7 +46,7 @@ def enough(n_classes: int) -> int:
 
 
 def judge_labels(
-    features: np.ndarray,
+    features: Lookup,
     labels: Codes,
     n_classes: int,
     *,
@@ -62,7 +63,7 @@ def judge_labels(
     """
     most = most or ALL
     if len(labels) <= most or (corrupted is not None and corrupted.any()):
-        x = seen_as(features)
+        x = seen_as(np.asarray(features))
         found = label_evidence(x, labels, n_classes, corrupted=corrupted, seed=seed)
         return _with_clusters(found, x, seed) if say_of_clusters(found.rate) else _verdict(found)
     rows = sample_rows(labels, min(most, max(_JUDGED, enough(n_classes))), np.random.default_rng(seed))

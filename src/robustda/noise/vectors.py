@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["class_means", "stratified_folds", "unit"]
+__all__ = ["Lookup", "class_means", "stratified_folds", "unit"]
 
 Single = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.int64]
 
 
 _BLOCK = 4096  # rows at a time: what is made on the way need not be as large as the outcome
+
+
+class Lookup(Protocol):
+    """An array of vectors, or what makes them when they are asked for."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, rows: Any, /) -> Any: ...
+    def __array__(self) -> npt.NDArray[Any]: ...
 
 
 def unit(x: npt.NDArray[Any], out: Single | None = None) -> Single:

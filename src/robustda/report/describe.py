@@ -14,6 +14,7 @@ from robustda.data.domain import Domain
 from robustda.data.views import at_size, view
 from robustda.data.wording import listed, plural
 from robustda.errors import DataError, RobustDAWarning
+from robustda.tables import Rows, Table
 
 __all__ = ["DescribedBy", "Features", "described", "features_by_id"]
 
@@ -22,10 +23,16 @@ DescribedBy = Literal["backbone", "pixels", "vectors", "given features"]
 Features = Domain | str | os.PathLike[str] | npt.ArrayLike
 
 
-def described(domain: Domain, features: Domain | None, looking: dict[str, Any]) -> tuple[Domain, Single, DescribedBy]:
-    """The domain with its images decoded, and a vector for each example; `looking` is what `extract_features` takes."""
+def described(
+    domain: Domain, features: Domain | None, looking: dict[str, Any], table: Table | None = None
+) -> tuple[Domain, Single, DescribedBy]:
+    """The domain with its images decoded, and a vector for each example; `looking` is what `extract_features` takes.
+
+    Rows of a `table` are seen as a fit sees them; other vectors are what they are.
+    """
     if domain.kind == "vectors" and features is None:
-        return domain, np.asarray(domain.x, dtype=np.float32), "vectors"
+        rows = np.asarray(domain.x, dtype=np.float32)
+        return domain, rows if table is None else np.asarray(Rows(table, rows)), "vectors"
     if domain.kind == "images":
         decoding = {name: looking[name] for name in ("cache_dir", "strict", "progress")}
         domain = at_size(domain, looking["image_size"], **decoding)
@@ -83,7 +90,7 @@ def _pixels(domain: Domain) -> Single:
     import torch
 
     from robustda.data.batches import Inputs
-    from robustda.methods.base import forward_all
+    from robustda.methods.task import forward_all
     from robustda.nets import Pixels
 
     return forward_all(Pixels(), Inputs(domain, torch.device("cpu"))).numpy()

@@ -24,6 +24,7 @@ from robustda.data.pairs import check_pair
 from robustda.data.views import natural_size
 from robustda.decisions import read_decisions
 from robustda.errors import DataError
+from robustda.nets import usual_backbone
 from robustda.noise.corruption import CorruptionScores, corruption_of, marked
 from robustda.noise.evidence import LabelEvidence, enough_left, label_evidence
 from robustda.noise.issues import Duplicates, Overlap, find_duplicates, overlapping_classes
@@ -32,11 +33,14 @@ from robustda.noise.transition import NoiseReport, noise_of
 from robustda.report.describe import DescribedBy, Features, described, features_by_id
 from robustda.report.transfer import Transfer, measure_transfer
 from robustda.report.wording import headline
+from robustda.tables import Table
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Audit", "audit"]
+
+_SAME_PICTURE, _SAME_ROW = 0.99, 1 - 1e-6  # cosines from which on examples are near copies: rows of a table lie densely
 
 Data = Domain | str | os.PathLike[str]
 Codes = npt.NDArray[np.int64]
@@ -199,7 +203,10 @@ def audit(
     looking = {"backbone": backbone, "weights": weights, "image_size": size, "device": device}
     looking |= {"cache_dir": cache_dir, "strict": strict, "progress": progress}
     looking |= {"precision": "auto", "find_corrupted": False}  # as a fit after it, which finds what was made here
-    known, x, how = described(known, made, looking)
+    table = None
+    if known.kind == "vectors" and (usual_backbone(known.shape) if backbone == "auto" else backbone) == "table":
+        table = Table.of(np.asarray(known.x), np.asarray((other or known).x), seed)
+    known, x, how = described(known, made, looking, table)
     known, _ = check_pair(known, known.unlabelled())  # a class may have lost all its images
     assert known.y is not None
     corruption = corruption_of(np.asarray(known.x)) if known.corrupted is None else marked(known.corrupted)
@@ -208,7 +215,7 @@ def audit(
     )
     transfer = None
     if other is not None:
-        other, beside, _ = described(other, made_beside, looking)
+        other, beside, _ = described(other, made_beside, looking, table)
         if beside.shape[1] != x.shape[1]:
             raise DataError(
                 f"the source has {x.shape[1]} features and the target {beside.shape[1]}: make both in the same way"
@@ -220,7 +227,7 @@ def audit(
         evidence=evidence,
         noise=noise_of(evidence, seed=seed),
         corruption=corruption,
-        duplicates=find_duplicates(x, known.y),
+        duplicates=find_duplicates(x, known.y, near=_SAME_ROW if table else _SAME_PICTURE),
         overlaps=overlapping_classes(known.y, evidence.pred_probs),
         transfer=transfer,
         target_name=None if other is None else other.called,

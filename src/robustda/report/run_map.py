@@ -96,7 +96,7 @@ def _matched(run: RunRecord, domain: Domain, points: int) -> tuple[np.ndarray, n
 def _features(method: Any, domain: Domain, decoding: dict[str, Any]) -> np.ndarray:
     from robustda.data.batches import Inputs
     from robustda.data.views import at_size, view
-    from robustda.methods.base import forward_all
+    from robustda.methods.task import forward_all
     from robustda.predict import with_features_of
 
     if domain.kind != ("images" if method.image_size_ else "vectors"):

@@ -1,0 +1,106 @@
+"""Rows of a table as a backbone sees them: columns on one scale, and rows alike that are near each other.
+
+A pretrained backbone's features may be compared as they are, by their angle. The columns of a table may not: each has a
+unit and a zero of its own, a few of them decide all lengths, and what tells two classes apart may be no angle at all.
+So each column is standardised by what both domains show of it, and each row is described by cosines and sines of random
+mixtures of the columns: their product is a Gaussian kernel of the distance between two rows (Rahimi and Recht, Random
+Features for Large-Scale Kernel Machines, NIPS 2007), they all have one length, and what is linear in them is curved in
+the columns.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from robustda.nets import Backbone, Identity
+
+__all__ = ["Described", "Rows", "Table", "look_at_columns", "rows_of"]
+
+_DIRECTIONS = 256  # random mixtures: the more, the nearer to the kernel; classes of a table are told apart by few
+_REACH = (0.5, 1.0)  # of the kernel, in terms of the median distance: half of the mixtures look closely
+_OUTLIER = 5.0  # standard deviations beyond which a value is no further away
+_ROWS, _PAIRS = 20_000, 2_000  # that are looked at
+
+
+class Table(Backbone):
+    """Cosines and sines of random mixtures of standardised columns. `look_at_columns` finds out all it needs."""
+
+    fixed = True
+
+    middle: Tensor
+    scale: Tensor
+    directions: Tensor
+
+    def __init__(self, in_features: int) -> None:
+        super().__init__()
+        self.out_features = 2 * _DIRECTIONS
+        self.register_buffer("middle", torch.zeros(in_features))
+        self.register_buffer("scale", torch.ones(in_features))
+        self.register_buffer("directions", torch.zeros(in_features, _DIRECTIONS))
+
+    @classmethod
+    def of(cls, source: np.ndarray, target: np.ndarray, seed: int = 0) -> Table:
+        """As these two domains need it."""
+        table = cls(source.shape[1])
+        table.load_state_dict(look_at_columns(source, target, seed))
+        return table
+
+    def forward(self, x: Tensor) -> Tensor:
+        mixed = ((x - self.middle) * self.scale).clamp(-_OUTLIER, _OUTLIER) @ self.directions
+        return torch.cat([mixed.cos(), mixed.sin()], dim=1)
+
+
+class Rows:
+    """The rows of an array as a backbone describes them, made when they are asked for: there may be a million."""
+
+    def __init__(self, backbone: Backbone, array: np.ndarray) -> None:
+        self.backbone, self.array = copy.deepcopy(backbone).cpu().eval(), array
+        self.shape = (len(array), backbone.out_features)
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    @torch.no_grad()
+    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
+        chosen = torch.from_numpy(np.array(self.array[rows], dtype=np.float32))
+        described: np.ndarray = self.backbone(chosen).numpy()
+        return described
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
+        return self[:].astype(dtype or np.float32, copy=False)
+
+
+Described = np.ndarray | Rows
+
+
+def rows_of(backbone: Backbone, array: np.ndarray) -> Described:
+    """What a fixed backbone makes of vectors: they themselves, where it leaves them as they are."""
+    return array if isinstance(backbone, Identity) else Rows(backbone, array)
+
+
+def look_at_columns(source: np.ndarray, target: np.ndarray, seed: int = 0) -> dict[str, Tensor]:
+    """The state of a `Table` for these domains, each of which counts half, however large it is."""
+    rng = np.random.default_rng(seed)
+    rows = [_some(x) for x in (source, target)]
+    middle = sum(x.mean(axis=0) for x in rows) / 2
+    spread = np.sqrt(sum(((x - middle) ** 2).mean(axis=0) for x in rows) / 2)
+    # A column that never changes says nothing, and what is left of rounding should not become something.
+    scale = np.divide(1, spread, out=np.zeros_like(spread), where=spread > 1e-6 * np.abs(middle) + 1e-30)
+    both = np.concatenate([((x - middle) * scale).clip(-_OUTLIER, _OUTLIER) for x in rows])
+    first, second = rng.integers(0, len(both), (2, _PAIRS))
+    distance = float(np.median(np.linalg.norm(both[first] - both[second], axis=1))) or 1.0
+    directions = rng.standard_normal((source.shape[1], _DIRECTIONS)) / distance
+    directions /= np.repeat(_REACH, _DIRECTIONS // len(_REACH))
+    found = {"middle": middle, "scale": scale, "directions": directions}
+    return {name: torch.from_numpy(value).float() for name, value in found.items()}
+
+
+def _some(x: np.ndarray) -> np.ndarray:
+    """All rows in double precision; of many, some of them, spread evenly."""
+    rows = slice(None) if len(x) <= _ROWS else np.arange(_ROWS) * len(x) // _ROWS
+    return np.asarray(x[rows], dtype=np.float64)

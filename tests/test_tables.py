@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from robustda import Clarity, ClarityClassifier, Domain, audit, load
+from robustda.columns import Rows, Table, look_at_columns
 from robustda.methods import create_method
 from robustda.nets import Identity
-from robustda.tables import Rows, Table, look_at_columns
 from test_every_method import QUIET
 
 

@@ -265,7 +265,7 @@ def create_backbone(name: str, input_shape: Sequence[int], weights: str = "hub")
 
 
 def _vector_backbone(name: str, width: int) -> Backbone:
-    from robustda.tables import Table
+    from robustda.columns import Table
 
     return {"identity": Identity, "table": Table, "mlp": MLP}[name](width)
 

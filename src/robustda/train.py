@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from robustda.columns import Table, look_at_columns
 from robustda.data.domain import Domain
 from robustda.data.pairs import check_pair
 from robustda.data.views import at_size, natural_size
@@ -27,7 +28,6 @@ from robustda.profile import Profile
 from robustda.ranks import Ranks
 from robustda.resume import fingerprint
 from robustda.run import RunFolder
-from robustda.tables import Table, look_at_columns
 
 __all__ = ["fit"]
 

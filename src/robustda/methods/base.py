@@ -21,11 +21,11 @@ from robustda.backbones import (
     layers,
     set_checkpointing,
 )
+from robustda.columns import Table
 from robustda.errors import RunError
 from robustda.methods.checks import check_at_least, check_share, check_types
 from robustda.methods.task import Batch, Phase, Schedule, Task
 from robustda.nets import FOR_VECTORS, Backbone, Classifier, create_backbone, usual_backbone
-from robustda.tables import Table
 
 if TYPE_CHECKING:
     from os import PathLike

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from robustda.columns import Described
 from robustda.errors import DataError, RobustDAWarning
 from robustda.methods.base import Method, Task
-from robustda.tables import Described
 
 __all__ = ["Belief", "Believing"]
 

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from robustda.columns import Described, rows_of
 from robustda.data.batches import Inputs
 from robustda.data.domain import Domain
 from robustda.data.views import SMALL
@@ -43,7 +44,6 @@ from robustda.methods.registry import register
 from robustda.methods.task import forward_all
 from robustda.nets import Pixels
 from robustda.noise.witnesses import Description
-from robustda.tables import Described, rows_of
 
 __all__ = ["Clarity"]
 

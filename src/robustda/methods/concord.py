@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from robustda.columns import Described, rows_of
 from robustda.data.batches import Inputs, derive_seed
 from robustda.methods.base import Phase, Task
 from robustda.methods.belief import Believing
@@ -35,7 +36,6 @@ from robustda.methods.checks import check_at_least, check_share
 from robustda.methods.prototypes import class_means, frozen_backbone, frozen_features, no_loss
 from robustda.methods.registry import register
 from robustda.nets import Backbone, Classifier
-from robustda.tables import Described, rows_of
 
 __all__ = ["BLOCK", "Concord", "ConcordClassifier", "some_rows"]
 

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from robustda.columns import Described, rows_of
 from robustda.description import batch_for_all, describe_all
 from robustda.errors import RobustDAWarning
 from robustda.nets import Pixels
-from robustda.tables import Described, rows_of
 
 if TYPE_CHECKING:
     from robustda.data.batches import Inputs

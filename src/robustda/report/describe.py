@@ -10,11 +10,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from robustda.columns import Rows, Table
 from robustda.data.domain import Domain
 from robustda.data.views import at_size, view
 from robustda.data.wording import listed, plural
 from robustda.errors import DataError, RobustDAWarning
-from robustda.tables import Rows, Table
 
 __all__ = ["DescribedBy", "Features", "described", "features_by_id"]
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
+from robustda.columns import Table
 from robustda.data.domain import Domain
 from robustda.data.labels import label_key
 from robustda.data.pairs import check_pair
@@ -33,7 +34,6 @@ from robustda.noise.transition import NoiseReport, noise_of
 from robustda.report.describe import DescribedBy, Features, described, features_by_id
 from robustda.report.transfer import Transfer, measure_transfer
 from robustda.report.wording import headline
-from robustda.tables import Table
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -72,6 +72,15 @@ def test_far_out_is_no_further_than_out() -> None:
     assert torch.equal(out, far)
 
 
+def test_low_precision_does_not_touch_the_angles() -> None:
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32))
+    table = Table.of(x.numpy(), x.numpy())
+    with torch.autocast("cpu", torch.bfloat16):
+        low = table(x)
+    assert low.dtype == torch.float32
+    torch.testing.assert_close(low, table(x), rtol=0, atol=0)
+
+
 def test_rows_are_made_when_asked_for() -> None:
     x = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
     table = Table.of(x, x)

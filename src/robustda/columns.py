@@ -10,6 +10,7 @@ the columns.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 
 import numpy as np
@@ -51,8 +52,12 @@ class Table(Backbone):
         return table
 
     def forward(self, x: Tensor) -> Tensor:
-        mixed = ((x - self.middle) * self.scale).clamp(-_OUTLIER, _OUTLIER) @ self.directions
-        return torch.cat([mixed.cos(), mixed.sin()], dim=1)
+        kind = x.device.type
+        # Angles of several turns are nothing for bfloat16, which a GPU's precision would make of this product.
+        exactly = torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else contextlib.nullcontext()
+        with exactly:
+            mixed = ((x - self.middle) * self.scale).clamp(-_OUTLIER, _OUTLIER) @ self.directions
+            return torch.cat([mixed.cos(), mixed.sin()], dim=1)
 
 
 class Rows:

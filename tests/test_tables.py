@@ -65,6 +65,13 @@ def test_columns_that_say_nothing() -> None:
     assert Table.of(same, same)(torch.from_numpy(same)).isfinite().all()
 
 
+def test_a_large_zero_hides_no_column() -> None:
+    """Seconds since 1970, over a quarter of an hour: float32 tells some of them apart."""
+    x = np.array([[1.7e9 + step] for step in range(0, 1024, 128)], dtype=np.float32)
+    assert len(np.unique(x)) > 4
+    assert Table.of(x, x).scale.item() > 0
+
+
 def test_far_out_is_no_further_than_out() -> None:
     x = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
     table = Table.of(x, x)
@@ -125,8 +132,13 @@ def test_the_audit_sees_rows_as_a_fit_does() -> None:
     assert (given != y)[flagged].mean() > 0.9
     assert flagged[given != y].mean() > 0.9
     assert (found.duplicates.group >= 0).sum() == 0
+    assert found.described_by == "rows of a table"
     copies = audit(Domain.from_arrays(np.concatenate([x, x[:3]]), np.concatenate([given, given[:3]])))
     assert (copies.duplicates.group >= 0).sum() == 6
+    embedded = np.eye(3, 200, dtype=np.float32)[y] + 0.001 * np.random.default_rng(0).random((len(y), 200), np.float32)
+    by_others = audit(Domain.from_arrays(x, given), features=embedded)  # which are no rows of a table
+    assert by_others.described_by == "given features"
+    assert (by_others.duplicates.group >= 0).all()
     plain = audit(Domain.from_arrays(x, given), backbone="identity")
     assert (given != y)[plain.evidence.issues].mean() < 0.6
 

@@ -25,6 +25,7 @@ __all__ = ["Described", "Rows", "Table", "look_at_columns", "rows_of"]
 _DIRECTIONS = 256  # random mixtures: the more, the nearer to the kernel; classes of a table are told apart by few
 _REACH = (0.5, 1.0)  # of the kernel, in terms of the median distance: half of the mixtures look closely
 _OUTLIER = 5.0  # standard deviations beyond which a value is no further away
+_ROUNDING = 1e-7  # of a value: what varies less than that varies by the last digit of float32, and says nothing
 _ROWS, _PAIRS = 20_000, 2_000  # that are looked at
 
 
@@ -89,13 +90,13 @@ def rows_of(backbone: Backbone, array: np.ndarray) -> Described:
 
 
 def look_at_columns(source: np.ndarray, target: np.ndarray, seed: int = 0) -> dict[str, Tensor]:
-    """The state of a `Table` for these domains, each of which counts half, however large it is."""
+    """The state of a `Table` for these domains. For middle and scale each counts half, however large it is."""
     rng = np.random.default_rng(seed)
     rows = [_some(x) for x in (source, target)]
     middle = sum(x.mean(axis=0) for x in rows) / 2
     spread = np.sqrt(sum(((x - middle) ** 2).mean(axis=0) for x in rows) / 2)
     # A column that never changes says nothing, and what is left of rounding should not become something.
-    scale = np.divide(1, spread, out=np.zeros_like(spread), where=spread > 1e-6 * np.abs(middle) + 1e-30)
+    scale = np.divide(1, spread, out=np.zeros_like(spread), where=spread > _ROUNDING * np.abs(middle) + 1e-30)
     both = np.concatenate([((x - middle) * scale).clip(-_OUTLIER, _OUTLIER) for x in rows])
     first, second = rng.integers(0, len(both), (2, _PAIRS))
     distance = float(np.median(np.linalg.norm(both[first] - both[second], axis=1))) or 1.0

@@ -19,7 +19,7 @@ from robustda.errors import DataError, RobustDAWarning
 __all__ = ["DescribedBy", "Features", "described", "features_by_id"]
 
 Single = npt.NDArray[np.float32]
-DescribedBy = Literal["backbone", "pixels", "vectors", "given features"]
+DescribedBy = Literal["backbone", "pixels", "vectors", "rows of a table", "given features"]
 Features = Domain | str | os.PathLike[str] | npt.ArrayLike
 
 
@@ -32,7 +32,9 @@ def described(
     """
     if domain.kind == "vectors" and features is None:
         rows = np.asarray(domain.x, dtype=np.float32)
-        return domain, rows if table is None else np.asarray(Rows(table, rows)), "vectors"
+        if table is not None:
+            return domain, np.asarray(Rows(table, rows)), "rows of a table"
+        return domain, rows, "vectors"
     if domain.kind == "images":
         decoding = {name: looking[name] for name in ("cache_dir", "strict", "progress")}
         domain = at_size(domain, looking["image_size"], **decoding)

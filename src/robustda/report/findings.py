@@ -203,9 +203,7 @@ def audit(
     looking = {"backbone": backbone, "weights": weights, "image_size": size, "device": device}
     looking |= {"cache_dir": cache_dir, "strict": strict, "progress": progress}
     looking |= {"precision": "auto", "find_corrupted": False}  # as a fit after it, which finds what was made here
-    table = None
-    if known.kind == "vectors" and (usual_backbone(known.shape) if backbone == "auto" else backbone) == "table":
-        table = Table.of(np.asarray(known.x), np.asarray((other or known).x), seed)
+    table = _table(known, other or known, backbone, seed) if made is None else None
     known, x, how = described(known, made, looking, table)
     known, _ = check_pair(known, known.unlabelled())  # a class may have lost all its images
     assert known.y is not None
@@ -236,6 +234,13 @@ def audit(
     if out is not None:
         found.save(out)
     return found
+
+
+def _table(source: Domain, target: Domain, backbone: str, seed: int) -> Table | None:
+    """How a fit would see the rows, where it would take them for those of a table."""
+    if source.kind == "images" or (usual_backbone(source.shape) if backbone == "auto" else backbone) != "table":
+        return None
+    return Table.of(np.asarray(source.x), np.asarray(target.x), seed)
 
 
 def _domain(data: Data, labels: Literal["required", "ignore"]) -> Domain:

@@ -58,17 +58,21 @@ def main() -> None:
         print(f"| {line} | " + " | ".join(f"{values[line]:.1f}" for values in found.values()) + " |")
 
 
-def measured(data: Arrays, draw: int, methods: list[str], backbones: list[str]) -> dict[str, float]:
-    """Every figure of one draw, in %."""
+def drifted(data: Arrays, draw: int, rate: float = 0.4) -> tuple[Domain, Domain, np.ndarray]:
+    """A source with labels drawn anew, a target with drifted columns, and which labels of the source are wrong."""
     rng = np.random.default_rng(draw)
     x, y = data
     order = rng.permutation(len(y))
     first, second = order[: len(y) // 2], order[len(y) // 2 :]
     drift = 0.5 * x.std(axis=0) * rng.normal(size=x.shape[1])
     there, truth = x[second] * (1 + 0.1 * rng.normal(size=x.shape[1])) + drift, y[second]
-    given = np.where(rng.random(len(first)) < 0.4, rng.integers(0, y.max() + 1, len(first)), y[first])
-    wrong = given != y[first]
-    source, target = Domain.from_arrays(x[first], given), Domain.from_arrays(there, truth)
+    given = np.where(rng.random(len(first)) < rate, rng.integers(0, y.max() + 1, len(first)), y[first])
+    return Domain.from_arrays(x[first], given), Domain.from_arrays(there, truth), given != y[first]
+
+
+def measured(data: Arrays, draw: int, methods: list[str], backbones: list[str]) -> dict[str, float]:
+    """Every figure of one draw, in %."""
+    source, target, wrong = drifted(data, draw)
     found: dict[str, float] = {}
     for backbone in backbones:
         for name in methods:
@@ -79,7 +83,10 @@ def measured(data: Arrays, draw: int, methods: list[str], backbones: list[str]) 
         "logistic regression": make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=2000)),
         "forest": RandomForestClassifier(300, min_samples_leaf=5, random_state=draw),
     }
-    found |= {name: float(model.fit(x[first], given).score(there, truth)) for name, model in plain.items()}
+    found |= {
+        name: float(model.fit(source.x, source.classes[source.y]).score(target.x, target.classes[target.y]))
+        for name, model in plain.items()
+    }
     for backbone in backbones:
         flagged = audit(source, target, backbone=backbone, seed=draw).evidence.issues
         found[f"audit, {backbone}: flagged are wrong"] = float(wrong[flagged].mean()) if flagged.any() else 0.0

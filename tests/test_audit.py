@@ -270,6 +270,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     said = capsys.readouterr().out.splitlines()
     assert said[0].startswith("About ")
     assert said[-1].endswith(f"open {tmp_path / 'audit' / 'audit.html'} in a browser")
+    assert main(["audit", "--source", *arguments, "--out", str(tmp_path / "again")]) == 0  # as for fit
+    assert (tmp_path / "again" / "issues.csv").read_bytes() == (tmp_path / "audit" / "issues.csv").read_bytes()
+    capsys.readouterr()
     assert main(["audit", str(tmp_path / "nowhere"), "--out", str(tmp_path / "audit")]) == 2
     assert capsys.readouterr().err.startswith("robustda: error: there is nothing at ")
 

@@ -522,6 +522,9 @@ def test_tables_hold_ours_and_the_papers(tmp_path: Path) -> None:
         for row, column, cell in placed
         if row.label == "online"
     ]
+    assert "mean over 2 seeds. " in fill(chosen, placed, pd.DataFrame(lines)).caption
+    once = pd.DataFrame(lines)[lambda found: found.seed == 0]
+    assert "mean over 2 seeds (online: 1). " in fill(chosen, placed, once).caption  # the others are not there at all
     filled = fill(chosen, placed, pd.DataFrame(lines))
     text = markdown(filled)
     assert "| online | 55.0 (83.1) | 55.0 (55.4) |" in text

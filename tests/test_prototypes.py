@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from robustda.data.domain import Domain
-from robustda.methods import Prototypes
+from robustda.methods import Prototypes, prototypes
 from robustda.methods.prototypes import class_means
 
 QUIET: dict[str, Any] = {"device": "cpu", "progress": False, "tensorboard": False}
@@ -47,6 +47,17 @@ def test_prototypes_are_the_plain_algorithm() -> None:
     shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(method.predict_proba(y), shares, atol=1e-4)
     assert len(method.history_) == 0  # not one training step
+
+
+@pytest.mark.parametrize("backbone", ["identity", "table"])
+def test_looking_at_a_part_at_a_time_changes_nothing(monkeypatch: pytest.MonkeyPatch, backbone: str) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(90, 8)).astype(np.float32), rng.normal(size=(50, 8)).astype(np.float32)
+    domains = Domain.from_arrays(x, np.arange(90) % 3), Domain.from_arrays(y)
+    whole = Prototypes(backbone=backbone).fit(*domains, **QUIET).predict_proba(y)
+    monkeypatch.setattr(prototypes, "_PART", 17)
+    parts = Prototypes(backbone=backbone).fit(*domains, **QUIET).predict_proba(y)
+    np.testing.assert_allclose(parts, whole, atol=1e-4)
 
 
 @pytest.mark.skipif(not os.environ.get("ROBUSTDA_DATA"), reason="needs the Office-31 features in ROBUSTDA_DATA")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from robustda import Clarity, ClarityClassifier, Domain, audit, load
+from robustda import Clarity, ClarityClassifier, Domain, RobustDAWarning, SourceOnly, audit, load
 from robustda.columns import Rows, Table, look_at_columns
 from robustda.methods import create_method
 from robustda.nets import Identity
@@ -175,3 +176,22 @@ def test_what_is_shared_between_runs_depends_on_the_columns(tmp_path: Path) -> N
         create_method("rda", epochs=2, steps=4).fit(source, target, stages=tmp_path, **QUIET)
         found.append(len(list(tmp_path.glob("*.json"))))
     assert found == [1, 2, 2]
+
+
+def test_a_wide_table_is_told_from_features():
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(60, 150)).astype(np.float32)
+    table = features * np.where(np.arange(150) == 7, 1e4, 1).astype(np.float32)
+    labels, few = np.arange(60) % 3, {"steps": 3, "width": 8, "batch_size": 8}
+    quiet = {"device": "cpu", "tensorboard": False, "progress": False}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        SourceOnly(**few).fit(Domain.from_arrays(features, labels), Domain.from_arrays(features), **quiet)
+    with pytest.warns(RobustDAWarning, match="1 of the 150 columns have 100% of all variance.*backbone=table"):
+        SourceOnly(**few).fit(Domain.from_arrays(table, labels), Domain.from_arrays(table), **quiet)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for backbone in ("table", "identity"):  # chosen: nothing to say
+            model = SourceOnly(backbone=backbone, **few)
+            model.fit(Domain.from_arrays(table, labels), Domain.from_arrays(table), **quiet)
+            assert ("seen_as" in model.summary_) == (backbone == "table")

@@ -75,6 +75,30 @@ def test_a_run_on_images_predicts_the_same_when_loaded(folders, tmp_path):
     assert again.image_size_ == model.image_size_ > 0
 
 
+def test_a_path_will_do_for_a_domain(folders):
+    by_path = SourceOnly(**SMALL).fit(folders.source, str(folders.target), **RUNTIME)
+    by_domain = SourceOnly(**SMALL).fit(Domain.read(folders.source), Domain.read(folders.target), **RUNTIME)
+    assert same(weights(by_path), weights(by_domain))
+
+
+def test_arrays_are_told_where_they_belong(pair):
+    x, y = pair[0].x, pair[0].y
+    with pytest.raises(DataError) as error:
+        SourceOnly(**SMALL).fit(x, y)
+    assert "source is of type ndarray" in one_line(error)
+    assert "SourceOnlyClassifier().fit(X, y, X_target=...)" in one_line(error)
+    with pytest.raises(DataError, match="the target is of type list"):
+        SourceOnly(**SMALL).fit(pair[0], [1, 2])
+
+
+@pytest.mark.parametrize(("given", "says"), [("eval_evry", "did you mean eval_every?"), ("X_target", "it has device")])
+def test_an_option_that_fit_does_not_have_is_named(pair, given, says):
+    with pytest.raises(ConfigError) as error:
+        SourceOnly(**SMALL).fit(*pair[:2], **{given: 3})
+    assert f"fit has no option '{given}'" in one_line(error)
+    assert says in one_line(error)
+
+
 def test_fitting_a_finished_run_takes_it_over(pair, tmp_path):
     first = small_rda().fit(*pair[:2], out=tmp_path / "run", **RUNTIME)
     second = small_rda().fit(*pair[:2], out=tmp_path / "run", **RUNTIME)
@@ -186,7 +210,8 @@ def test_the_run_folder_holds_what_it_promises(pair, tmp_path):
 
     summary = json.loads((run / "summary.json").read_text())
     expected = ["method", "variant", "seed", "steps", "seconds", "noise_rate", "kept_share", "target_accuracy"]
-    assert list(summary) == [*expected, "placement", "class_noise_rates"]
+    assert list(summary) == [*expected, "placement", "seen_as", "class_noise_rates"]
+    assert summary["seen_as"] == f"rows of a table with {pair[0].shape[0]} columns"
     assert (summary["method"], summary["variant"], summary["seed"], summary["steps"]) == ("rda", "authors", 0, 60)
     assert summary["noise_rate"] == pytest.approx(0.4)
     assert summary["kept_share"] == pytest.approx(model.trust_.mean())

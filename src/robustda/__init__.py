@@ -1,8 +1,8 @@
 """robustda: domain adaptation when the source data are noisy.
 
-    from robustda import RDA, Domain
+    from robustda import RDA
 
-    model = RDA(noise_rate="auto").fit(Domain.from_folder("web"), Domain.from_folder("camera"))
+    model = RDA(noise_rate="auto").fit("web", "camera")  # folders, tables, or Domains
     model.predict("camera")
     model.trust_, model.noise_rate_
 

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from robustda.columns import Table
 from robustda.data.domain import Domain
 from robustda.data.pairs import check_pair
 from robustda.decisions import apply_decisions
@@ -151,8 +152,9 @@ def _views(
     looking = {name: settings.get(name, "auto") for name in ("backbone", "weights")}
     looking |= {"cache_dir": runtime.get("cache_dir"), "strict": runtime.get("strict", False), "progress": False}
     looking |= {"image_size": fast.image_size_, "device": runtime.get("device", "auto")}
-    source, here, _ = described(source, None, looking)
-    _, there, _ = described(target, None, looking)
+    table = fast.network_.backbone if isinstance(fast.network_.backbone, Table) else None
+    source, here, _ = described(source, None, looking, table)
+    _, there, _ = described(target, None, looking, table)
     trusted = fast.trust_ > 0 if hasattr(fast, "trust_") and len(fast.trust_) == len(source) else None
     assert source.y is not None
     return list(opinions(here, source.y, there, len(source.classes), trusted=trusted, seed=fast.seed).values())

@@ -20,12 +20,13 @@ from torch import Tensor
 
 from robustda.nets import Backbone, Identity
 
-__all__ = ["Described", "Rows", "Table", "look_at_columns", "rows_of"]
+__all__ = ["Described", "Rows", "Table", "columns_of", "look_at_columns", "main_columns", "rows_of"]
 
 _DIRECTIONS = 256  # random mixtures: the more, the nearer to the kernel; classes of a table are told apart by few
 _REACH = (0.5, 1.0)  # of the kernel, in terms of the median distance: half of the mixtures look closely
 _OUTLIER = 5.0  # standard deviations beyond which a value is no further away
 _ROUNDING = 1e-7  # of a value: what varies less than that varies by the last digit of float32, and says nothing
+_FEW, _NEARLY_ALL = 0.02, 0.9  # of the columns, of their variance: a backbone's are not so unlike each other
 _ROWS, _PAIRS = 20_000, 2_000  # that are looked at
 
 
@@ -89,6 +90,11 @@ def rows_of(backbone: Backbone, array: np.ndarray) -> Described:
     return array if isinstance(backbone, Identity) else Rows(backbone, array)
 
 
+def columns_of(described: Described) -> np.ndarray | None:
+    """The rows of the table that these were made of, if they were."""
+    return described.array if isinstance(described, Rows) and isinstance(described.backbone, Table) else None
+
+
 def look_at_columns(source: np.ndarray, target: np.ndarray, seed: int = 0) -> dict[str, Tensor]:
     """The state of a `Table` for these domains. For middle and scale each counts half, however large it is."""
     rng = np.random.default_rng(seed)
@@ -106,7 +112,20 @@ def look_at_columns(source: np.ndarray, target: np.ndarray, seed: int = 0) -> di
     return {name: torch.from_numpy(value).float() for name, value in found.items()}
 
 
-def _some(x: np.ndarray) -> np.ndarray:
+def main_columns(x: np.ndarray) -> tuple[int, float]:
+    """How many columns have nearly all of the variance, and how much of it; 0 where they are more than a few.
+
+    >>> x = np.random.default_rng(0).normal(size=(100, 200))
+    >>> main_columns(x)[0], main_columns(x * np.where(np.arange(200) < 2, 1000, 1))[0]
+    (0, 2)
+    """
+    variance = np.sort(_some(x, _PAIRS).var(axis=0))[::-1]
+    shares = np.cumsum(variance) / max(float(variance.sum()), 1e-300)
+    few = int(np.searchsorted(shares, _NEARLY_ALL)) + 1
+    return (few, float(shares[few - 1])) if few <= _FEW * len(variance) else (0, 0.0)
+
+
+def _some(x: np.ndarray, most: int = _ROWS) -> np.ndarray:
     """All rows in double precision; of many, some of them, spread evenly."""
-    rows = slice(None) if len(x) <= _ROWS else np.arange(_ROWS) * len(x) // _ROWS
+    rows = slice(None) if len(x) <= most else np.arange(most) * len(x) // most
     return np.asarray(x[rows], dtype=np.float64)

@@ -11,6 +11,7 @@ import torch
 
 from robustda._version import __version__
 from robustda.data.domain import Domain
+from robustda.data.wording import plural
 from robustda.errors import RunError
 from robustda.evaluation import accuracy
 from robustda.files import save_tensors
@@ -72,6 +73,8 @@ def _summary(run: Run, probabilities: np.ndarray) -> dict[str, Any]:
         "target_accuracy": None if run.target.y is None else accuracy(probabilities.argmax(axis=1), run.target),
         "placement": _placement(run.task),
     }
+    if method.columns_:
+        summary["seen_as"] = f"rows of a table with {plural(run.source.shape[0], 'column')}"
     if "trust" in memory:
         summary["class_noise_rates"] = memory["noise_rate"].tolist()
     if "expected" in memory:

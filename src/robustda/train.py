@@ -12,16 +12,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from robustda.columns import Table, look_at_columns
+from robustda.columns import Table, look_at_columns, main_columns
 from robustda.data.domain import Domain
 from robustda.data.pairs import check_pair
 from robustda.data.views import at_size, natural_size
 from robustda.decisions import read_decisions
 from robustda.engine import Runtime
-from robustda.errors import RobustDAError, RobustDAWarning, RunError
+from robustda.errors import DataError, RobustDAError, RobustDAWarning, RunError
 from robustda.files import write_whole
 from robustda.loop import Run
 from robustda.methods.base import Method
+from robustda.methods.checks import check_known
 from robustda.outcome import take_over
 from robustda.predict import load
 from robustda.profile import Profile
@@ -36,8 +37,8 @@ _NO_MEMORY = re.compile("not enough memory|can't allocate memory|cannot allocate
 
 def fit(
     method: Method,
-    source: Domain,
-    target: Domain,
+    source: Domain | str | os.PathLike[str],
+    target: Domain | str | os.PathLike[str],
     *,
     out: str | os.PathLike[str] | None = None,
     cache_dir: str | None = None,
@@ -49,11 +50,26 @@ def fit(
 
     `decisions` is a file that the audit page exported: it is applied to the source first.
     """
+    source, target = _domain(source, "source", method), _domain(target, "target", method)
+    check_known("fit", options, Runtime)
     runtime = Runtime(**options)
     ranks = Ranks.of_environment()
     ranks.check(method.batch_size)
     with ranks.joined(runtime.torch_device()):
         _fit(method, source, target, out, {"cache_dir": cache_dir, "strict": strict}, decisions, runtime, ranks)
+
+
+def _domain(given: object, role: str, method: Method) -> Domain:
+    """What was given as a domain, read if it is a path."""
+    if isinstance(given, Domain):
+        return given
+    if isinstance(given, str | os.PathLike):
+        return Domain.read(os.fspath(given), labels="required" if role == "source" else "auto")
+    raise DataError(
+        f"the {role} is of type {type(given).__name__}: give a Domain (Domain.from_arrays(x, y) makes one of arrays) "
+        f"or a path to read; to fit arrays as scikit-learn does, there is {type(method).__name__}Classifier().fit(X, "
+        "y, X_target=...)"
+    )
 
 
 def _fit(
@@ -83,7 +99,7 @@ def _fit(
         method.image_size_ = size
     else:
         method.image_size_ = 0
-    method.columns_ = _columns(method, source, target)
+    method.columns_ = _columns(method, source, target, ranks)
     method.classes_, method.features_ = source.classes, source.features
     config = {"method": method.name, "params": method.record(), "data": fingerprint(source, target)}
     if runtime.select != "last":
@@ -118,9 +134,18 @@ def _fit(
             folder.close()
 
 
-def _columns(method: Method, source: Domain, target: Domain) -> dict[str, torch.Tensor]:
+def _columns(method: Method, source: Domain, target: Domain, ranks: Ranks) -> dict[str, torch.Tensor]:
     """What the backbone has to know of the columns of a table before it is made."""
-    if source.kind == "images" or not isinstance(method.make_backbone(source.shape, pretrained=False), Table):
+    if source.kind == "images":
+        return {}
+    if not isinstance(method.make_backbone(source.shape, pretrained=False), Table):
+        few, share = main_columns(np.asarray(source.x)) if method.backbone == "auto" and ranks.first else (0, 0.0)
+        if few:
+            message = (
+                f"{few} of the {source.shape[0]} columns have {share:.0%} of all variance, so that hardly anything "
+                "else is seen: if these are columns of a table, each with a unit of its own, give backbone=table"
+            )
+            warnings.warn(message, RobustDAWarning, stacklevel=2)
         return {}
     return look_at_columns(np.asarray(source.x), np.asarray(target.x), method.seed)
 

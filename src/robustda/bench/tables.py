@@ -75,11 +75,11 @@ def fill(
     if first.protocol == "finetune":
         kept = any(cell.settings.get("batch_norm") == "keep" for _, _, cell in placed)
         protocol = f"ResNet-50 fine-tuned on images, its batch norm {'kept as it came' if kept else 'learning too'}"
-    draws, seeds = {draw for draw, _ in repetitions}, {seed for _, seed in repetitions}
+    draws = {draw for draw, _ in repetitions}
     whose = "the authors' noise draws" if draws == {"authors"} else f"noise draws: {', '.join(sorted(draws))}"
     caption = (
         f"{experiment.title}. Target accuracy in %, {WHICH[which]}, {first.steps:,} steps; {protocol}; {whose}; "
-        f"mean over {plural(len(seeds), 'seed')}. In brackets: the paper (fine-tuned, rates given)."
+        f"mean over {_seeds(rows, values, repetitions)}. In brackets: the paper (fine-tuned, rates given)."
     )
     slips = [
         f"{printed} for {name} under {noise} noise"
@@ -89,6 +89,18 @@ def fill(
     if slips:
         caption += f" The averages are those of the paper's numbers; it prints {', '.join(slips)}."
     return Filled(experiment, rows, columns, values, caption)
+
+
+def _seeds(rows: Sequence[Row], values: np.ndarray, repetitions: Sequence[tuple[str, int]]) -> str:
+    """How many seeds there are, and which rows have fewer of them."""
+    all_seeds = {seed for _, seed in repetitions}
+    fewer: dict[int, list[str]] = {}
+    for row, found in zip(rows, ~np.isnan(values).all(axis=1), strict=True):
+        done = {seed for (_, seed), there in zip(repetitions, found, strict=True) if there}
+        if 0 < len(done) < len(all_seeds):
+            fewer.setdefault(len(done), []).append(row.label)
+    notes = [f"{', '.join(names)}: {count}" for count, names in sorted(fewer.items())]
+    return plural(len(all_seeds), "seed") + (f" ({'; '.join(notes)})" if notes else "")
 
 
 def markdown(filled: Filled) -> str:

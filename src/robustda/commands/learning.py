@@ -183,6 +183,8 @@ def _presets(kind: type) -> list[dict[str, Any]]:
 
 
 def _print_outcome(summary: dict[str, Any], out: Path) -> None:
+    if "seen_as" in summary:
+        print(f"the vectors were seen as {summary['seen_as']} (--backbone identity takes them as they are)")
     if summary["noise_rate"] is not None:
         kept = f"{summary['kept_share']:.0%} of the source was trusted"
         print(f"about {summary['noise_rate']:.0%} of the labels look wrong; {kept} ({out / 'trust.csv'})")

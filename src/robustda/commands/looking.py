@@ -14,6 +14,7 @@ from robustda.commands.parsing import (
     check_writable,
     make_parser,
     read,
+    without_name,
     write_domain,
 )
 from robustda.errors import ConfigError
@@ -26,7 +27,7 @@ def audit(arguments: list[str]) -> int:
     from robustda.report import audit as judge
 
     parser = make_parser("audit", audit.__doc__)
-    parser.add_argument("source", type=str, help="labelled data: folder, .csv, .parquet or .npz")
+    parser.add_argument("source", type=str, help="labelled data: folder, .csv, .parquet or .npz (--source will do)")
     parser.add_argument(
         "--target", type=str | None, default=None, help="data of the same kind that a model is meant for"
     )
@@ -41,7 +42,7 @@ def audit(arguments: list[str]) -> int:
     add_decoding(parser)
     parser.add_argument("--device", type=str, default="auto", help="cpu, cuda, ...")
     parser.add_argument("--seed", type=int, default=0, help="of folds and intervals")
-    chosen = parser.parse_args(arguments)
+    chosen = parser.parse_args(without_name(arguments, "--source"))
     columns = {name: chosen[name] for name in COLUMNS}
     target = None if chosen.target is None else read(chosen.target, labels="ignore", **columns)
     passed_on = ["decisions", "features", "target_features", "backbone", "weights", "image_size"]

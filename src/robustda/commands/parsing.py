@@ -34,6 +34,7 @@ __all__ = [
     "parser_of",
     "read",
     "read_pair",
+    "without_name",
     "write_domain",
     "write_table",
 ]
@@ -262,6 +263,15 @@ def one_line(message: str, command: str, known: Sequence[str] = ()) -> str:
     close = get_close_matches(unknown[1] or unknown[2], known, 1) if unknown else []
     hint = f"did you mean {close[0]}? " if close else ""
     return f"{text} ({hint}robustda {command} --help shows the options)"
+
+
+def without_name(arguments: list[str], option: str) -> list[str]:
+    """The arguments, with what has this name in a place instead: for those who write it as in another command.
+
+    >>> without_name(["--source", "web", "--out", "x"], "--source"), without_name(["--source=web"], "--source")
+    (['web', '--out', 'x'], ['web'])
+    """
+    return [one.removeprefix(f"{option}=") for one in arguments if one != option]
 
 
 def _last_given(arguments: list[str], option: str) -> str | None:

@@ -16,6 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
 from torch import Tensor
 
+from robustda.columns import Described, rows_of
 from robustda.data.domain import Domain
 from robustda.errors import DataError, RobustDAWarning
 from robustda.methods import Method, create_method
@@ -88,7 +89,9 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
         self._keep(method, classes)
         if hasattr(method, "trust_"):
             self.trust_, self.noise_rate_ = method.trust_, method.noise_rate_
-            self.transition_matrix_ = _transition_matrix(source, codes, len(classes), method.seed)
+            backbone = method.network_.backbone
+            described = rows_of(backbone, source) if backbone.fixed else source
+            self.transition_matrix_ = _transition_matrix(described, codes, len(classes), method.seed)
         return self
 
     def predict(self, X: Any, *, sample_domain: Any = None, allow_source: Any = None) -> np.ndarray:
@@ -219,13 +222,13 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
             self._keep_network(network)
 
 
-def _transition_matrix(source: np.ndarray, codes: np.ndarray, n_classes: int, seed: int) -> npt.NDArray[np.float64]:
+def _transition_matrix(source: Described, codes: np.ndarray, n_classes: int, seed: int) -> npt.NDArray[np.float64]:
     if len(source) < _FEWEST:
         return np.eye(n_classes)
     from robustda.noise.evidence import label_evidence
     from robustda.noise.transition import estimate_noise
 
-    evidence = label_evidence(source, codes, n_classes, seed=seed)
+    evidence = label_evidence(np.asarray(source), codes, n_classes, seed=seed)
     return estimate_noise(codes, evidence.pred_probs, resamples=2, seed=seed).combined.transition
 
 

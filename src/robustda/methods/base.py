@@ -142,9 +142,17 @@ class Method(Fitted):
 
     # What it gets.
 
-    def fit(self, source: Domain, target: Domain, *, out: str | PathLike[str] | None = None, **runtime: Any) -> Self:
+    def fit(
+        self,
+        source: Domain | str | PathLike[str],
+        target: Domain | str | PathLike[str],
+        *,
+        out: str | PathLike[str] | None = None,
+        **runtime: Any,
+    ) -> Self:
         """Learn from a labelled source and an unlabelled target. Labels that the target carries are for scoring only.
 
+        Either is a Domain, or a path to read (a folder of images, a table, ...; see `Domain.read`).
         With `out`, everything is kept in that folder, and the same call resumes a run that was stopped. The other
         keywords are those of `robustda.engine.Runtime`: device, precision, log_every, progress, ...; and `decisions`,
         a decisions.csv of the audit page, which is applied to the source first.

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from robustda.columns import Described
+from robustda.columns import Described, columns_of
 from robustda.errors import DataError, RobustDAWarning
 from robustda.methods.base import Method, Task
 
@@ -79,7 +79,15 @@ class Believing(Method):
 
         try:
             odd = self.odd_ones(task)
-            evidence = judge_labels(source, labels.numpy(), task.n_classes, seen_as=unit, corrupted=odd, seed=self.seed)
+            evidence = judge_labels(
+                source,
+                labels.numpy(),
+                task.n_classes,
+                seen_as=unit,
+                corrupted=odd,
+                columns=columns_of(source),
+                seed=self.seed,
+            )
         except DataError as error:
             warnings.warn(
                 f"the labels could not be judged and are all believed: {error}", RobustDAWarning, stacklevel=2

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -13,7 +15,7 @@ from robustda.errors import ConfigError
 if TYPE_CHECKING:
     from robustda.methods.base import Method
 
-__all__ = ["check_at_least", "check_share", "check_types"]
+__all__ = ["check_at_least", "check_known", "check_share", "check_types"]
 
 _MOST = 2**53  # beyond it neither JSON nor a counter on a device holds a whole number
 
@@ -50,3 +52,13 @@ def check_share(method: Method, *names: str, below_one: bool = False) -> None:
         value = getattr(method, name)
         if not 0 <= value <= 1 or (below_one and value == 1):
             raise ConfigError(f"{name} is {value}: give a number from 0 to 1{', less than 1' * below_one}")
+
+
+def check_known(who: str, given: Iterable[str], kind: type) -> None:
+    """Every option that is given must be a field of this dataclass."""
+    known = [field.name for field in dataclasses.fields(kind)]
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(known)}"
+            raise ConfigError(f"{who} has no option {name!r}: {hint}")

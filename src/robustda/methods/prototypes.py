@@ -11,7 +11,7 @@ spherical k-means (Dhillon and Modha, Concept Decompositions for Large Sparse Te
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
@@ -27,6 +27,8 @@ from robustda.methods.registry import register
 from robustda.nets import Backbone, Classifier, Identity, Pixels
 
 __all__ = ["PrototypeClassifier", "Prototypes", "class_means", "frozen_backbone", "frozen_features", "no_loss"]
+
+_PART = 30_000  # examples at a time
 
 
 @register("prototypes")
@@ -68,14 +70,13 @@ class Prototypes(Method):
         network = self.network(task.source.example_shape, task.n_classes).requires_grad_(False)
 
         def place_prototypes() -> None:
-            source, target = (
-                F.normalize(frozen_features(network, inputs, task)) for inputs in (task.source, task.target)
-            )
-            network.mean.copy_(target.mean(dim=0))
-            source, target = F.normalize(source - source.mean(dim=0)), F.normalize(target - network.mean)
-            prototypes = class_means(source, task.labels, torch.zeros(task.n_classes, source.shape[1]).to(source))
+            source, target = (Looked(network, inputs, task) for inputs in (task.source, task.target))
+            network.mean.copy_(target.mean())
+            nowhere = torch.zeros(task.n_classes, network.backbone.out_features, device=task.device)
+            prototypes = source.class_means(lambda x, rows: task.labels[rows], source.mean(), nowhere)
             for _ in range(self.rounds):
-                prototypes = class_means(target, (target @ prototypes.T).argmax(dim=1), prototypes)
+                nearest = _nearest(prototypes)
+                prototypes = target.class_means(nearest, network.mean, prototypes)
             network.prototypes.copy_(self.sharpness * prototypes)
 
         return Phase("place", network, no_loss, 0, lambda progress: 0.0, end=place_prototypes)
@@ -99,6 +100,37 @@ class PrototypeClassifier(Classifier):
     def prototypes(self) -> Tensor:
         """One row for each class."""
         return cast(nn.Linear, self.f[0]).weight
+
+
+class Looked:
+    """All inputs of a domain at unit length, a part at a time: there may be more than fit into memory twice."""
+
+    def __init__(self, network: Classifier, inputs: Inputs, task: Task) -> None:
+        self._inputs, self._backbone = inputs, network.backbone
+        self._made = None if network.backbone.fixed else frozen_features(network, inputs, task)
+
+    def parts(self) -> Iterator[tuple[Tensor, slice]]:
+        """Features and the rows whose they are."""
+        size = len(self._inputs)
+        for start in range(0, size, _PART):
+            rows = slice(start, min(start + _PART, size))
+            if self._made is not None:
+                yield F.normalize(self._made[rows]), rows
+            else:
+                numbers = torch.arange(rows.start, rows.stop, device=self._inputs.device)
+                yield F.normalize(self._backbone(self._inputs.test(numbers, in_order=True)).float()), rows
+
+    def mean(self) -> Tensor:
+        """Of all of them."""
+        return torch.stack([x.mean(dim=0) * (len(x) / len(self._inputs)) for x, _ in self.parts()]).sum(dim=0)
+
+    def class_means(self, label: Callable[[Tensor, slice], Tensor], mean: Tensor, otherwise: Tensor) -> Tensor:
+        """The direction of each class's mean, once `mean` is subtracted; see `class_means`. `label` tells the class."""
+        sums = torch.zeros_like(otherwise)
+        for x, rows in self.parts():
+            centred = F.normalize(x - mean)
+            sums.index_add_(0, label(centred, rows), centred)
+        return _directions(sums, otherwise)
 
 
 def frozen_features(network: Classifier, inputs: Inputs, task: Task) -> Tensor:
@@ -135,9 +167,16 @@ class Centre(nn.Module):
 
 def class_means(x: Tensor, labels: Tensor, otherwise: Tensor) -> Tensor:
     """The direction of each class's mean; a class without examples stays where it was."""
-    sums = torch.zeros_like(otherwise).index_add_(0, labels, x)
+    return _directions(torch.zeros_like(otherwise).index_add_(0, labels, x), otherwise)
+
+
+def _nearest(prototypes: Tensor) -> Callable[[Tensor, slice], Tensor]:
+    return lambda x, rows: (x @ prototypes.T).argmax(dim=1)
+
+
+def _directions(sums: Tensor, otherwise: Tensor) -> Tensor:
     norms = sums.norm(dim=1, keepdim=True)
-    return torch.where(norms > 0, sums / norms.clamp(min=torch.finfo(x.dtype).tiny), otherwise)
+    return torch.where(norms > 0, sums / norms.clamp(min=torch.finfo(sums.dtype).tiny), otherwise)
 
 
 def no_loss(batch: Batch, progress: Tensor) -> dict[str, Tensor]:

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional as F
 
+from robustda.columns import columns_of
 from robustda.curriculum import KeepRule, LossLedger, Mode, balanced, exam, kept_share
 from robustda.errors import ConfigError
 from robustda.losses import margin_discrepancy, masked_mean, proxy_margin_discrepancy, proxy_mask, weighted_risk
@@ -272,13 +273,14 @@ class RDA(AdversarialMethod):
         if self.noise_rate == "auto":
             from robustda.noise.estimate import estimate_rates
 
-            labels = task.labels.cpu().numpy()
+            labels, described = task.labels.cpu().numpy(), task.describe(self)
             found = estimate_rates(
-                task.describe(self),
+                described,
                 labels,
                 task.n_classes,
                 inputs=task.source.array,
                 corrupted=task.corrupted,
+                columns=columns_of(described),
                 estimator=self.estimator,
                 seed=self.seed,
             )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from robustda.errors import ConfigError
+from robustda.methods.checks import check_known
 
 if TYPE_CHECKING:
     from robustda.methods.base import Method
@@ -68,10 +68,5 @@ def method_class(name: str) -> type[Method]:
 def create_method(name: str, **params: Any) -> Method:
     """A method by name with its hyper-parameters."""
     kind = method_class(name)
-    known = [f.name for f in dataclasses.fields(kind)]
-    for given in params:
-        if given not in known:
-            close = difflib.get_close_matches(given, known, 1)
-            hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(known)}"
-            raise ConfigError(f"{name} has no option {given!r}: {hint}")
+    check_known(name, params, kind)
     return kind(**params)

@@ -52,6 +52,7 @@ def estimate_rates(
     *,
     inputs: npt.NDArray[np.generic] | None = None,
     corrupted: npt.NDArray[np.bool_] | None = None,
+    columns: npt.NDArray[np.generic] | None = None,
     estimator: EstimatorName = "combined",
     most: int = 30_000,
     seed: int = 0,
@@ -60,7 +61,8 @@ def estimate_rates(
 
     ``inputs`` are what the features were made of: images in which blur and noise can be seen, or the vectors
     themselves. Examples that stand out there, or are known to be ``corrupted``, are judged among their own kind, and
-    the rates are those of the others.
+    the rates are those of the others. ``columns`` are the rows of a table from which features were made: trees judge
+    by them, too.
     ``most`` is the size of the sample that stands for all where there are more examples.
 
     >>> rng = np.random.default_rng(0)
@@ -87,17 +89,19 @@ def estimate_rates(
         return none
     if len(codes) <= most:
         odd = _corrupted(inputs, corrupted, codes)
-        evidence = label_evidence(np.asarray(features), codes, n_classes, corrupted=odd, seed=seed)
+        evidence = label_evidence(np.asarray(features), codes, n_classes, corrupted=odd, columns=columns, seed=seed)
         return Estimated(_rates(evidence, estimator, seed), evidence.issues)
     rows = sample_rows(codes, most, np.random.default_rng(seed))
     some = np.asarray(features[rows], dtype=np.float32)
     odd = _corrupted(inputs, corrupted, codes[rows], rows)
-    evidence = label_evidence(some, codes[rows], n_classes, corrupted=odd, seed=seed)
+    table = None if columns is None else columns[rows]
+    evidence = label_evidence(some, codes[rows], n_classes, corrupted=odd, columns=table, seed=seed)
     doubted = np.zeros(len(codes), dtype=bool)
     judge = Judge(some, evidence, seed)
     for start in range(0, len(codes), _BLOCK):
         block = slice(start, start + _BLOCK)
-        probabilities, strange = judge(np.asarray(features[block], dtype=np.float32))
+        seen = np.asarray(features[block], dtype=np.float32)
+        probabilities, strange = judge(seen, None if columns is None else columns[block])
         belief, _ = posterior(probabilities, evidence.transition, codes[block])
         doubted[block] = (belief[np.arange(len(belief)), codes[block]] < 0.5) & ~strange
     doubted[rows] = evidence.issues

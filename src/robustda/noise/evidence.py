@@ -20,6 +20,7 @@ from robustda.errors import ConfigError, DataError
 from robustda.noise.checks import check_features, check_labels, check_losses
 from robustda.noise.likelihood import Floats, explain, posterior, softmax, symmetric
 from robustda.noise.mixture import loss_mixture
+from robustda.noise.trees import Trees
 from robustda.noise.witnesses import describe, hear_witnesses
 
 __all__ = ["LabelEvidence", "enough_left", "label_evidence"]
@@ -57,9 +58,11 @@ class LabelEvidence:
     corrupted: Flags
     """whose features were said to be corrupted"""
     weights: Values
-    """how much the linear fit and the neighbours count, among examples with sound features"""
+    """how much the linear fit, the neighbours and, if they were heard, trees count, among those with sound features"""
     judged: Flags
     """False for the only example of its class: there is nothing to compare it with, so it has the overall rate"""
+    trees: Trees | None = None
+    """those that were heard, to judge others"""
 
     @property
     def rate(self) -> float:
@@ -94,6 +97,7 @@ def label_evidence(
     *,
     corrupted: npt.ArrayLike | None = None,
     losses: npt.ArrayLike | None = None,
+    columns: npt.ArrayLike | None = None,
     folds: int = 10,
     seed: int = 0,
 ) -> LabelEvidence:
@@ -101,6 +105,7 @@ def label_evidence(
 
     ``features`` (m, d) are those of a pretrained backbone, or vectors that lie near each other when they mean the same.
     ``corrupted`` says whose features are not to be relied on (a mask). ``losses`` are the curriculum's mean losses.
+    ``columns`` are the rows of the table that the features were made of, if they were: trees judge by them, too.
     Time grows with m² up to 20,000 examples, and linearly beyond.
 
     >>> rng = np.random.default_rng(0)
@@ -133,7 +138,8 @@ def label_evidence(
             "every class has one example only, so there is nothing to compare it with: give several of some"
         )
     described = describe(x[sound] if hit.any() else x, seed)
-    testimony = hear_witnesses(described, codes[sound], size, folds=folds, seed=seed)
+    trees = None if columns is None else Trees(check_features(columns, len(codes))[sound], size, seed=seed)
+    testimony = hear_witnesses(described, codes[sound], size, trees=trees, folds=folds, seed=seed)
     transition, weights = testimony.explanation.transition, testimony.explanation.weights
     probabilities, belief = np.empty((len(codes), size)), np.empty((len(codes), size))
     probabilities[sound] = testimony.explanation.probabilities
@@ -152,7 +158,8 @@ def label_evidence(
     belief = _with_own(belief, codes, 1 - wrong)
     suggested = belief.argmax(axis=1)
     confidence = belief[np.arange(len(codes)), suggested]
-    return LabelEvidence(codes, wrong, suggested, confidence, probabilities, transition, hit, weights, judged)
+    heard = trees if len(weights) == 3 else None
+    return LabelEvidence(codes, wrong, suggested, confidence, probabilities, transition, hit, weights, judged, heard)
 
 
 def enough_left(corrupted: Flags, labels: Codes) -> Flags:

@@ -27,9 +27,10 @@ Codes = npt.NDArray[np.int64]
 _PRIOR = 5.0
 """Examples that each row of T is given beforehand, wrong as often as all are: few examples say little about a class."""
 
-_USUAL_WEIGHT, _PULL = 5.0, 0.075
-"""What the scores' weights are drawn to, and how strongly if they double. Where the witnesses err on hard examples,
-likelihood alone sharpens p too far and calls those wrong; on simulated noise this halves the error of the rate."""
+_USUAL_WEIGHT, _PULL = 10.0, 0.075
+"""What the scores' weights together are drawn to, and how strongly if they double. Where the witnesses err on hard
+examples, likelihood alone sharpens p too far and calls those wrong; on simulated noise this halves the error of the
+rate."""
 
 _STEPS, _LEAST_GAIN = 40, 1e-5
 
@@ -53,13 +54,15 @@ def explain(
     labels: Codes,
     *,
     transition: npt.NDArray[np.float64] | None = None,
-    usual_weight: float = _USUAL_WEIGHT,
+    usual_weight: float | None = None,
 ) -> Explanation:
     """Fit the model to given labels; every array of `scores` is (m, K), larger for likelier classes.
 
     It starts from the belief that 30 % of the labels are wrong: were it to start from none, it could also end there,
-    taking exchanged labels for classes that look alike. A `transition` that is given stays as it is.
+    taking exchanged labels for classes that look alike. A `transition` that is given stays as it is. `usual_weight` is
+    what the weight of each array of scores is drawn to.
     """
+    usual_weight = usual_weight or _USUAL_WEIGHT / len(scores)
     n_classes = scores[0].shape[1]
     weights = np.full(len(scores), usual_weight)
     fitted = symmetric(0.3, n_classes) if transition is None else transition

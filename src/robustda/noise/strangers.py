@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from robustda.noise.clusters import beside_clusters, say_of_clusters
 from robustda.noise.evidence import Codes, LabelEvidence, Values, label_evidence
@@ -52,6 +54,7 @@ def judge_labels(
     *,
     seen_as: Callable[[np.ndarray], Single],
     corrupted: Flags | None = None,
+    columns: npt.NDArray[Any] | None = None,
     most: int = 0,
     seed: int = 0,
 ) -> Verdict:
@@ -59,24 +62,25 @@ def judge_labels(
 
     Up to `most` examples (else 30,000) are all compared with each other (`label_evidence`). Of more, a sample is, and
     the others are judged by what was believed of it; but where some are `corrupted`, whose own kind must be among those
-    compared, all are.
+    compared, all are. `columns` are the rows of a table from which features were made: trees judge by them, too.
     """
     most = most or ALL
     if len(labels) <= most or (corrupted is not None and corrupted.any()):
         x = seen_as(np.asarray(features))
-        found = label_evidence(x, labels, n_classes, corrupted=corrupted, seed=seed)
+        found = label_evidence(x, labels, n_classes, corrupted=corrupted, columns=columns, seed=seed)
         return _with_clusters(found, x, seed) if say_of_clusters(found.rate) else _verdict(found)
     rows = sample_rows(labels, min(most, max(_JUDGED, enough(n_classes))), np.random.default_rng(seed))
     look = Description(seen_as(features[rows[:: -(-len(rows) // _TYPICAL)]]), seed)
     some = np.concatenate([look.of(seen_as(features[part])) for part in _parts(rows)])
-    evidence = label_evidence(some, labels[rows], n_classes, seed=seed)
+    table = None if columns is None else columns[rows]
+    evidence = label_evidence(some, labels[rows], n_classes, columns=table, seed=seed)
     judge = Judge(some, evidence, seed)
     del some
     wrong, confidence = np.empty(len(labels)), np.empty(len(labels))
     suggested = np.empty(len(labels), dtype=np.int64)
     for part in _parts(np.arange(len(labels))):
         block = slice(part[0], part[-1] + 1)
-        probabilities, _ = judge(look.of(seen_as(features[block])))
+        probabilities, _ = judge(look.of(seen_as(features[block])), None if columns is None else columns[block])
         belief, _ = posterior(probabilities, evidence.transition, labels[block])
         wrong[block] = 1 - belief[np.arange(len(belief)), labels[block]]
         suggested[block], confidence[block] = belief.argmax(axis=1), belief.max(axis=1)
@@ -101,19 +105,26 @@ def _with_clusters(found: LabelEvidence, features: Single, seed: int) -> Verdict
 
 
 class Judge:
-    """The two witnesses, once they have learned from a sample what was believed of it."""
+    """The witnesses, once they have learned from a sample what was believed of it."""
 
     def __init__(self, features: Single, evidence: LabelEvidence, seed: int = 0) -> None:
         sound = ~evidence.corrupted
         self.description = Description(features[sound], seed)
-        self.weights = evidence.weights
+        self.weights, self.trees = evidence.weights, evidence.trees
         believed = posterior(evidence.pred_probs.astype(np.float32), evidence.transition, evidence.labels)[0]
         self.witnesses = Testifying(self.description.of(features), believed.astype(np.float32), sound)
 
-    def __call__(self, features: Single) -> tuple[Floats, Flags]:
-        """Probabilities of the true class, and who resembles the corrupted examples of the sample."""
-        fit, votes, odd = self.witnesses(self.description.of(features))
-        return softmax([fit, votes], self.weights), odd
+    def __call__(self, features: Single, columns: npt.NDArray[Any] | None = None) -> tuple[Floats, Flags]:
+        """Probabilities of the true class, and who resembles the corrupted examples of the sample.
+
+        `columns` are the rows of the table that the features were made of, as for `label_evidence`.
+        """
+        scores, sureness, odd = self.witnesses(self.description.of(features))
+        if self.trees is not None:
+            if columns is None:
+                raise ValueError("the sample was judged by trees as well: give the columns of these rows")
+            scores = (*scores, self.trees(columns) * sureness)
+        return softmax(scores, self.weights), odd
 
 
 def sample_rows(codes: Codes, most: int, rng: np.random.Generator) -> Codes:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from robustda.noise.likelihood import Codes, Explanation, explain, posterior, softmax
 from robustda.noise.structure import find_structure
+from robustda.noise.trees import Trees
 from robustda.noise.vectors import stratified_folds, unit
 
 __all__ = ["Description", "Testifying", "Testimony", "describe", "hear_witnesses", "largest", "nearest"]
@@ -33,15 +34,21 @@ _TYPICAL = 0.2  # how much less sure of an example that is one standard deviatio
 class Testimony:
     """What was said of every example: scores (m, K) by each witness, and the model that weighs them."""
 
-    scores: tuple[Single, Single]
+    scores: tuple[Single, ...]
     explanation: Explanation
     neighbours: npt.NDArray[np.int64]
     similarity: Single
     """cosine of each of those neighbours, the nearest first"""
 
 
-def hear_witnesses(x: Single, labels: Codes, n_classes: int, *, folds: int = 10, seed: int = 0) -> Testimony:
-    """Let both witnesses judge every example of `x`, which is what `describe` returns."""
+def hear_witnesses(
+    x: Single, labels: Codes, n_classes: int, *, trees: Trees | None = None, folds: int = 10, seed: int = 0
+) -> Testimony:
+    """Let both witnesses judge every example of `x`, which is what `describe` returns.
+
+    `trees` are a third, unless the noise follows a rule that explains the labels better than all three do: they say
+    which labels are frequent, not what they come of. In the end they have learned what the three found first.
+    """
     size = len(labels)
     folds = min(folds, size)
     rng = np.random.default_rng(seed)
@@ -50,8 +57,11 @@ def hear_witnesses(x: Single, labels: Codes, n_classes: int, *, folds: int = 10,
     everyone = np.ones(size, dtype=bool)
     given = _one_hot(labels, n_classes)
     first = _leaving_one_out(x, given, everyone, near, similarity, _FIRST_RIDGE)
-    rough = explain([score * sureness for score in first], labels)
+    third: list[Single] = [] if trees is None else [trees.learn(labels) * sureness]
+    rough = explain([*(score * sureness for score in first), *third], labels)
     rule = find_structure(first, sureness, labels, rough)
+    if rule is not None:
+        third = []
     transition, weights = (rough if rule is None else rule).transition, (rough if rule is None else rule).weights
     fit = np.empty((size, n_classes), dtype=np.float32)
     votes = np.empty_like(fit)
@@ -61,13 +71,17 @@ def hear_witnesses(x: Single, labels: Codes, n_classes: int, *, folds: int = 10,
         scores = _leaving_one_out(x, given, learn, near, similarity, _FIRST_RIDGE)
         if rule is not None:
             scores = rule.through(scores[0]), rule.through(scores[1])
-        probabilities = softmax([score * sureness[learn] for score in scores], weights)
+        heard = [score * sureness[learn] for score in scores] + [score[learn] for score in third]
+        probabilities = softmax(heard, weights)
         believed = np.zeros_like(given)
         believed[learn] = posterior(probabilities, transition, labels[learn])[0]
         fit[judge] = x[judge] @ (_solver(x[learn], _SECOND_RIDGE) @ believed[learn])
         votes[judge] = _votes(near[judge], similarity[judge], believed, learn)
-    scores = (fit * sureness, votes * sureness)
-    return Testimony(scores, explain(scores, labels), near, similarity)
+    if trees is not None and third:
+        belief = posterior(rough.probabilities, rough.transition, labels)[0]
+        third = [trees.learn(belief.argmax(axis=1), belief.max(axis=1)) * sureness]
+    everything = (fit * sureness, votes * sureness, *third)
+    return Testimony(everything, explain(everything, labels), near, similarity)
 
 
 def describe(features: npt.ArrayLike, seed: int = 0) -> Single:
@@ -137,8 +151,9 @@ class Testifying:
         self.pool, self.believed, self.learn = x[chosen], believed[chosen], learn[chosen]
         self.coefficients = _solver(x[learn], _SECOND_RIDGE) @ believed[learn]
 
-    def __call__(self, x: Single) -> tuple[Single, Single, Flags]:
-        """Scores by the linear fit and by neighbours, and who has neighbours that are not in `learn` for the most."""
+    def __call__(self, x: Single) -> tuple[tuple[Single, ...], Single, Flags]:
+        """Scores by the linear fit and by neighbours, the factor that is in them for examples that are unlike others,
+        and who has neighbours that are not in `learn` for the most."""
         k = min(len(self.pool), _NEIGHBOURS + _NEIGHBOURS // 2)
         near, similarity = np.empty((len(x), k), dtype=np.int64), np.empty((len(x), k), dtype=np.float32)
         for start in range(0, len(x), _BLOCK):
@@ -147,7 +162,7 @@ class Testifying:
         sureness = _sureness(similarity)
         votes = _votes(near, similarity, self.believed, self.learn)
         odd: Flags = self.learn[near].mean(axis=1) < 0.5
-        return x @ self.coefficients * sureness, votes * sureness, odd
+        return (x @ self.coefficients * sureness, votes * sureness), sureness, odd
 
 
 def _sureness(similarity: Single) -> Single:

@@ -208,9 +208,9 @@ def audit(
     known, _ = check_pair(known, known.unlabelled())  # a class may have lost all its images
     assert known.y is not None
     corruption = corruption_of(np.asarray(known.x)) if known.corrupted is None else marked(known.corrupted)
-    evidence = label_evidence(
-        x, known.y, len(known.classes), corrupted=enough_left(corruption.corrupted, known.y), seed=seed
-    )
+    odd = enough_left(corruption.corrupted, known.y)
+    columns = None if table is None else np.asarray(known.x)
+    evidence = label_evidence(x, known.y, len(known.classes), corrupted=odd, columns=columns, seed=seed)
     transfer = None
     if other is not None:
         other, beside, _ = described(other, made_beside, looking, table)

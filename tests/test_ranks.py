@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import random
 import shutil
 import socket
 import subprocess
@@ -93,13 +95,20 @@ def fit(data: Path, out: Path, method: str = "rda", kind: str = "images", **chan
     return ["fit", *(text for name, value in (options | changed).items() for text in (f"--{name}", str(value)))]
 
 
+def free_port() -> int:
+    """One that no other process is given before rank 0 listens, seconds later: the system hands out higher ones."""
+    while True:
+        port = random.SystemRandom().randrange(20000, 32000)
+        with contextlib.suppress(OSError), socket.socket() as free:
+            free.bind(("localhost", port))
+            return port
+
+
 def on_ranks(
     count: int, data: Path, commands: list[list[str]], rank: int = 0, step: int = 0, what: str = ""
 ) -> tuple[int, list[str]]:
     """Run commands on so many ranks; returns the exit code and the lines that robustda printed to stderr."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     ranks = []
     for number in range(count):
         own = {
@@ -123,6 +132,8 @@ def on_ranks(
     finally:
         for process in ranks:
             process.kill()
+    for number, (process, text) in enumerate(zip(ranks, printed, strict=True)):  # shown if the test fails
+        print(f"rank {number} ended with {process.returncode}:\n{text}")
     lines = [line for text in printed for line in text.splitlines() if line.startswith("robustda: ") or "Error" in line]
     codes = {process.returncode for process in ranks}
     return (codes.pop() if len(codes) == 1 else -1), lines

@@ -15,7 +15,8 @@ from robustda import Clarity, Domain
 from robustda.bench.data import noisy_domain, target_domain
 from robustda.data.batches import Inputs
 from robustda.description import describe_all
-from robustda.losses import class_confusion
+from robustda.engine import Stepper
+from robustda.losses import class_confusion, class_surplus, entropy
 from robustda.methods.opinions import TwoOpinions
 from robustda.nets import Identity, create_backbone
 from test_every_method import QUIET, blobs
@@ -252,16 +253,69 @@ def test_batch_norm_learns_unless_it_is_to_keep() -> None:
     assert moved == {"learn": True, "keep": False}
 
 
-def test_a_backbone_that_knows_nothing_is_trained() -> None:
+def stripes() -> tuple[Domain, Domain]:
+    """Small images of three classes, each with a bright stripe of its own; every other one is the target."""
     rng = np.random.default_rng(0)
     codes = np.arange(120) % 3
     images = (40 * rng.random((120, 16, 16, 3))).astype(np.uint8)
     for k in range(3):
         images[codes == k, :, 5 * k : 5 * k + 5] += 150
-    source = Domain.from_arrays(images, codes)
+    return Domain.from_arrays(images, codes), Domain.from_arrays(images[::2], codes[::2])
+
+
+@pytest.mark.parametrize(("weight", "least", "most"), [(0.0, 0.78, 0.82), (1.0, 0.45, 0.6)])
+def test_examples_in_doubt_go_to_the_class_that_lacks_some(weight: float, least: float, most: float) -> None:
+    """Of 200 examples 100 are of class 0, 40 of class 1 and 60 in between, a little nearer to 0."""
+    lean = torch.tensor([2.0] * 100 + [0.25] * 60 + [-2.0] * 40)
+    logits = torch.stack([lean, -lean], dim=1).requires_grad_()
+    optimiser = torch.optim.SGD([logits], lr=20.0)
+    wanted = torch.tensor([0.5, 0.5])
+    seen = wanted.clone()
+    for _ in range(300):
+        optimiser.zero_grad()
+        seen.lerp_(logits.detach().softmax(dim=1).mean(dim=0), 0.3)
+        (entropy(logits).mean() + weight * class_surplus(logits, seen, wanted)).backward()
+        optimiser.step()
+    assert least <= float((logits.argmax(dim=1) == 0).float().mean()) <= most
+
+
+def test_frequencies_are_held_at_first_where_a_backbone_knows_nothing() -> None:
+    settings = {"width": 16, "steps": 40, "batch_size": 16, "learning_rate": 0.02, "augment": "none"}
+    held = Clarity(**settings).fit(*stripes(), log_every=2, **QUIET)  # type: ignore[arg-type]
+    curve = held.history_[held.history_["metric"] == "balance"]
+    assert (curve[curve["step"] > 30]["value"] == 0).all()
+    assert (curve[curve["step"] <= 16]["value"] != 0).any()
+    for other in (
+        Clarity(**settings, balance=0.0).fit(*stripes(), **QUIET),  # type: ignore[arg-type]
+        Clarity(**BRIEF).fit(*blobs(n=120, target=60), **QUIET),  # type: ignore[arg-type]
+    ):
+        assert "balance" not in set(other.history_["metric"])
+
+
+def test_a_resumed_run_goes_on_with_the_frequencies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    method = Clarity(width=16, steps=40, batch_size=16, learning_rate=0.02)
+    how = QUIET | {"log_every": 5, "checkpoint_seconds": 0}
+    whole = method.fit(*stripes(), **how).network_.state_dict()
+    plain = Stepper.__call__
+
+    def failing(self: Stepper, step: int) -> None:
+        if step == 23:
+            raise RuntimeError("a crash")
+        plain(self, step)
+
+    monkeypatch.setattr(Stepper, "__call__", failing)
+    with pytest.raises(RuntimeError, match="a crash"):
+        method.fit(*stripes(), out=tmp_path / "run", **how)
+    monkeypatch.undo()
+    resumed = method.fit(*stripes(), out=tmp_path / "run", **how).network_.state_dict()
+    assert all(torch.equal(tensor, resumed[name]) for name, tensor in whole.items())
+
+
+def test_a_backbone_that_knows_nothing_is_trained() -> None:
+    source, target = stripes()
     for tune, phase in ((False, "learn"), (True, "further")):
         method = Clarity(width=16, steps=60, batch_size=16, learning_rate=0.02, augment="none", tune=tune)
-        method.fit(source, Domain.from_arrays(images[::2], codes[::2]), **QUIET)
+        method.fit(source, target, **QUIET)
         assert method.network_.members is None
         assert method.summary_["target_accuracy"] > 0.9
         assert method.history_["phase"].unique().tolist() == [phase], "it is trained once"

@@ -17,12 +17,14 @@ from robustda.methods.base import Method
 
 __all__ = ["METHODS", "STEPS", "demo_method", "run_demo"]
 
-METHODS = ("source_only", "mdd", "rda")
+METHODS = ("source_only", "mdd", "rda", "clarity")
 STEPS = 1000
 
 
 def demo_method(name: str, seed: int, steps: int = STEPS) -> Method:
-    """A method with the demo's settings, which are the same for all: a small network, no augmentation."""
+    """A method with the demo's settings: a small network, no augmentation; clarity is as `fit` has it by itself."""
+    if name == "clarity":
+        return create_method(name, steps=steps, seed=seed)
     extra: dict[str, float] = {} if name == "source_only" else {"beta_rise": 100.0}  # a short run: β must rise sooner
     if name == "rda":
         extra["epochs"] = 15

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 __all__ = [
     "class_confusion",
+    "class_surplus",
     "entropy",
     "log_one_minus_softmax",
     "margin_discrepancy",
@@ -127,6 +128,23 @@ def class_confusion(logits: Tensor, temperature: float = 2.5) -> Tensor:
     confusion = soft.T @ (weight[:, None] * soft)
     confusion = confusion / confusion.sum(dim=1, keepdim=True).clamp(min=torch.finfo(soft.dtype).tiny)
     return 1 - confusion.diagonal().mean()
+
+
+def class_surplus(logits: Tensor, seen: Tensor, wanted: Tensor) -> Tensor:
+    """Makes classes rarer that have been predicted more often than wanted, and others more frequent.
+
+    ``seen`` (K) are the shares of the classes in predictions, over many batches, ``wanted`` (K) those that they should
+    have. The gradient is that of the divergence KL(seen ‖ wanted), of which the mean prediction of this batch is taken
+    to be a part: a batch by itself has too few examples to have all classes.
+
+    >>> even = torch.tensor([0.5, 0.5])
+    >>> logits = torch.zeros(4, 2, requires_grad=True)
+    >>> class_surplus(logits, torch.tensor([0.8, 0.2]), even).backward()
+    >>> bool((logits.grad[:, 0] > 0).all() and (logits.grad[:, 1] < 0).all())
+    True
+    """
+    shares = torch.softmax(_wide(logits), dim=1).mean(dim=0)
+    return shares @ torch.log(seen / wanted).detach()
 
 
 def entropy(logits: Tensor) -> Tensor:

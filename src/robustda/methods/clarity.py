@@ -11,6 +11,8 @@
    with the batch statistics that it came with; the members are asked again on its features.
 
 A backbone that knows nothing yet is trained in `learn`, on the examples themselves, and there is no second opinion.
+Its first features may take one class of the target for another as a whole, and confusion would then make that final: so
+at first classes are held to be as frequent on the target as in the source.
 It takes no noise rate and no choice by target labels; on frozen features some fifteen seconds on two cores.
 """
 
@@ -34,7 +36,7 @@ from robustda.description import describe_all
 from robustda.errors import DataError, RobustDAWarning
 from robustda.expect import expected_accuracy, temperature_for
 from robustda.expect import opinions as other_views
-from robustda.losses import class_confusion
+from robustda.losses import class_confusion, class_surplus
 from robustda.methods.base import Batch, Phase, Schedule, Task
 from robustda.methods.checks import check_at_least, check_share
 from robustda.methods.concord import BLOCK, Agreeing, some_rows
@@ -48,6 +50,9 @@ from robustda.noise.witnesses import Description
 __all__ = ["Clarity"]
 
 _HEAD = "head/"  # in the task's memory: what `learn` leaves for `further`
+_SEEN = "seen"  # there too: how frequent each head's predictions on the target have made the classes
+_WINDOW = 20  # examples a class over which these frequencies are taken: fewer say more of chance than of the classes
+_HELD, _RELEASED = 0.4, 0.7  # the progress up to which they are held to the source's, and from which on not at all
 _POOR = 0.5  # of the target right: less than that is no success
 
 
@@ -63,6 +68,8 @@ class Clarity(Agreeing):
     head_steps: steps in which the new layers learn on the features of a frozen backbone.
     head_rate: their learning rate at first.
     confusion: weight of the class confusion on the target.
+    balance: where the backbone knows nothing yet, how strongly the classes are held, in the first half of the steps, to
+        be as frequent on the target as in the source; 0 for a target that is known to have other frequencies.
     temperature: what logits are divided by where confusion is measured.
     smoothing: share of every source label that is spread over all classes.
     voices: two multiplies what the network says with what the members say; one leaves it at the network.
@@ -92,6 +99,7 @@ class Clarity(Agreeing):
     head_steps: int = 450
     head_rate: float = 0.03
     confusion: float = 1.5
+    balance: float = 1.0
     temperature: float = 2.5
     smoothing: float = 0.1
     voices: Literal["two", "one"] = "two"
@@ -100,7 +108,7 @@ class Clarity(Agreeing):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(self, heads=1, head_steps=1, head_rate=0, confusion=0, temperature=1e-3)
+        check_at_least(self, heads=1, head_steps=1, head_rate=0, confusion=0, balance=0, temperature=1e-3)
         check_share(self, "smoothing", below_one=True)
 
     def network(self, example_shape: tuple[int, ...], n_classes: int, *, pretrained: bool = True) -> TwoOpinions:
@@ -175,6 +183,12 @@ class Clarity(Agreeing):
 
     def _phase(self, name: str, network: TwoOpinions, task: Task, steps: int, rate: float) -> Phase:
         believed = task.memory["believed"]
+        balanced = self.balance > 0 and not network.knowing
+        wanted = (torch.bincount(believed[believed >= 0], minlength=task.n_classes) + 1.0).to(task.device)
+        wanted /= wanted.sum()
+        # In the memory, so that a run that is resumed goes on with them.
+        seen = task.memory.setdefault(_SEEN, wanted.repeat(self.heads, 1)) if balanced else wanted
+        weight = min(1.0, self.batch_size / (_WINDOW * task.n_classes))
 
         def loss(batch: Batch, progress: Tensor) -> dict[str, Tensor]:
             every, count = network.each(network.described(batch.both)), len(batch.rows)
@@ -184,6 +198,13 @@ class Clarity(Agreeing):
             if self.confusion:
                 confusions = [class_confusion(logits[count:], self.temperature) for logits in every]
                 terms["confusion"] = self.confusion * torch.stack(confusions).mean()
+            if balanced:
+                with torch.no_grad():
+                    shares = torch.stack([logits[count:].softmax(dim=1).mean(dim=0) for logits in every])
+                    seen.lerp_(shares, weight)
+                surplus = [class_surplus(logits[count:], own, wanted) for logits, own in zip(every, seen, strict=True)]
+                held = self.balance * ((_RELEASED - progress) / (_RELEASED - _HELD)).clamp(0, 1)
+                terms["balance"] = held * torch.stack(surplus).mean()
             # Every head learns as fast as it would by itself.
             return {"loss": len(every) * torch.stack(list(terms.values())).sum(), **terms}
 

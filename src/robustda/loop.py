@@ -120,6 +120,7 @@ class Run:
             self.tracking.finish()
             raise
         self.tracking.finish(self.method.summary_)
+        self.ranks.leave()
         self.ranks.undivide(phase.network)
         uncompile(phase.network)
         in_one(phase.network)
@@ -150,6 +151,7 @@ class Run:
             if not last:
                 self._save(number + 1, 0, {})
                 if asked := self.ranks.largest(self.stop.number):
+                    self.ranks.leave()
                     self.stop.obey(asked)
         return phase
 
@@ -231,6 +233,7 @@ class Run:
                 if asked or (due and self.ranks.largest(rested)):
                     self._keep(phase, stepper, number, done, check=last and not evaluate)
                 if asked:
+                    self.ranks.leave()
                     self.stop.obey(asked)
         profile.end(phase.name)
         network.eval()

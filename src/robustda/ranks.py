@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -39,6 +40,8 @@ from robustda.errors import ConfigError, RobustDAError, RunError
 __all__ = ["Lost", "Ranks", "alone"]
 
 _PATIENCE = timedelta(minutes=30)  # rank 0 may be decoding images, or writing to a slow disk
+_FAREWELL = timedelta(seconds=20)
+_leavings = itertools.count()
 Result = TypeVar("Result")
 _GONE = re.compile("connection closed by peer|connection reset|timed out|aborted", re.IGNORECASE)
 
@@ -164,6 +167,18 @@ class Ranks:
             if self.largest(failure is not None):
                 raise failure or SystemExit(2)
         return result[0]
+
+    def leave(self) -> None:
+        """Wait until all have got here, without a collective: whoever ends closes connections on which another one may
+        still be reading the last of what they exchanged. Nobody waits long for one that does not come."""
+        if self.size == 1:
+            return
+        number = next(_leavings)
+        names = [f"robustda/leaving/{number}/{rank}" for rank in range(self.size)]
+        with contextlib.suppress(Exception):  # rank 0, which has the store, may be the first to see them all and end
+            store = dist.distributed_c10d._get_default_store()
+            store.set(names[self.rank], "here")
+            store.wait(names, _FAREWELL)
 
     def tensors_of_first(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """Named tensors of rank 0, on all ranks."""

@@ -11,8 +11,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent import futures
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -313,6 +316,28 @@ def test_a_worker_that_dies_does_not_take_the_grid_with_it(root: Path, tmp_path:
     )
     assert (outcome.done, outcome.failed) == (3, 1)
     assert "its process died" in (folder / "error.txt").read_text()
+
+
+def test_a_pool_that_is_broken_before_it_takes_a_cell_loses_none(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first worker may have died by the time that the second cell is handed out."""
+
+    class Late(ProcessPoolExecutor):
+        def submit(self, *args: Any, **how: Any) -> Future[Any]:  # type: ignore[override]
+            before, self.last = getattr(self, "last", None), None
+            if before is not None:
+                futures.wait([before])
+            self.last = super().submit(*args, **how)
+            return self.last
+
+    monkeypatch.setattr("robustda.bench.grid._pool", lambda jobs, threads: Late(jobs, mp_context=get_context("spawn")))
+    placed = few()
+    dying = _dying(placed[0][2].key)
+    outcome = run_grid(
+        cells(placed), tmp_path, root, engine="processes", jobs=2, device="cpu", progress=False, run=dying
+    )
+    assert (outcome.done, outcome.failed, outcome.left) == (3, 1, 0)
 
 
 class _dying:

@@ -124,11 +124,11 @@ def _in_processes(work: _Work) -> None:
             try:
                 while (queue and work.timely) or running:
                     while queue and len(running) < at_once:
-                        cell = queue.pop(0)
+                        cell = queue[0]  # and there it stays if the pool is broken already and takes no more
+                        how = {"device": work.device, "threads": threads}
+                        running[pool.submit(work.run, cell, work.out, work.root, **how)] = cell
+                        del queue[0]
                         attempts[cell.key] += 1
-                        running[
-                            pool.submit(work.run, cell, work.out, work.root, device=work.device, threads=threads)
-                        ] = cell
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
                         future.result()
                         work.watch.ended(running.pop(future))

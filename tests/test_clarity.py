@@ -273,8 +273,9 @@ def test_examples_in_doubt_go_to_the_class_that_lacks_some(weight: float, least:
     seen = wanted.clone()
     for _ in range(300):
         optimiser.zero_grad()
-        seen.lerp_(logits.detach().softmax(dim=1).mean(dim=0), 0.3)
-        (entropy(logits).mean() + weight * class_surplus(logits, seen, wanted)).backward()
+        shares = logits.softmax(dim=1).mean(dim=0)
+        seen.lerp_(shares.detach(), 0.3)
+        (entropy(logits).mean() + weight * class_surplus(shares, seen, wanted)).backward()
         optimiser.step()
     assert least <= float((logits.argmax(dim=1) == 0).float().mean()) <= most
 

@@ -130,20 +130,19 @@ def class_confusion(logits: Tensor, temperature: float = 2.5) -> Tensor:
     return 1 - confusion.diagonal().mean()
 
 
-def class_surplus(logits: Tensor, seen: Tensor, wanted: Tensor) -> Tensor:
+def class_surplus(shares: Tensor, seen: Tensor, wanted: Tensor) -> Tensor:
     """Makes classes rarer that have been predicted more often than wanted, and others more frequent.
 
-    ``seen`` (K) are the shares of the classes in predictions, over many batches, ``wanted`` (K) those that they should
-    have. The gradient is that of the divergence KL(seen ‖ wanted), of which the mean prediction of this batch is taken
-    to be a part: a batch by itself has too few examples to have all classes.
+    ``shares`` (K) is the mean prediction on a batch, ``seen`` (K) that on many batches, ``wanted`` (K) what it should
+    be. The gradient is that of the divergence KL(seen ‖ wanted), of which this batch is taken to be a part: by itself
+    it has too few examples to have all classes.
 
-    >>> even = torch.tensor([0.5, 0.5])
     >>> logits = torch.zeros(4, 2, requires_grad=True)
-    >>> class_surplus(logits, torch.tensor([0.8, 0.2]), even).backward()
+    >>> seen, even = torch.tensor([0.8, 0.2]), torch.tensor([0.5, 0.5])
+    >>> class_surplus(logits.softmax(dim=1).mean(dim=0), seen, even).backward()
     >>> bool((logits.grad[:, 0] > 0).all() and (logits.grad[:, 1] < 0).all())
     True
     """
-    shares = torch.softmax(_wide(logits), dim=1).mean(dim=0)
     return shares @ torch.log(seen / wanted).detach()
 
 

@@ -183,12 +183,7 @@ class Clarity(Agreeing):
 
     def _phase(self, name: str, network: TwoOpinions, task: Task, steps: int, rate: float) -> Phase:
         believed = task.memory["believed"]
-        balanced = self.balance > 0 and not network.knowing
-        wanted = (torch.bincount(believed[believed >= 0], minlength=task.n_classes) + 1.0).to(task.device)
-        wanted /= wanted.sum()
-        # In the memory, so that a run that is resumed goes on with them.
-        seen = task.memory.setdefault(_SEEN, wanted.repeat(self.heads, 1)) if balanced else wanted
-        weight = min(1.0, self.batch_size / (_WINDOW * task.n_classes))
+        surplus = self._surplus(task) if self.balance and not network.knowing else None
 
         def loss(batch: Batch, progress: Tensor) -> dict[str, Tensor]:
             every, count = network.each(network.described(batch.both)), len(batch.rows)
@@ -198,18 +193,31 @@ class Clarity(Agreeing):
             if self.confusion:
                 confusions = [class_confusion(logits[count:], self.temperature) for logits in every]
                 terms["confusion"] = self.confusion * torch.stack(confusions).mean()
-            if balanced:
-                with torch.no_grad():
-                    shares = torch.stack([logits[count:].softmax(dim=1).mean(dim=0) for logits in every])
-                    seen.lerp_(shares, weight)
-                surplus = [class_surplus(logits[count:], own, wanted) for logits, own in zip(every, seen, strict=True)]
+            if surplus is not None:
                 held = self.balance * ((_RELEASED - progress) / (_RELEASED - _HELD)).clamp(0, 1)
-                terms["balance"] = held * torch.stack(surplus).mean()
+                terms["balance"] = held * surplus([logits[count:] for logits in every])
             # Every head learns as fast as it would by itself.
             return {"loss": len(every) * torch.stack(list(terms.values())).sum(), **terms}
 
         rows = (believed >= 0).nonzero()[:, 0].cpu()
         return Phase(name, network, loss, steps, _falling(rate), rows=rows)
+
+    def _surplus(self, task: Task) -> Callable[[list[Tensor]], Tensor]:
+        """What holds the classes of the target, as each head predicts them, to the frequencies of the source."""
+        believed = task.memory["believed"]
+        wanted = torch.bincount(believed[believed >= 0], minlength=task.n_classes) + 1.0
+        wanted /= wanted.sum()
+        # In the memory, so that a run that is resumed goes on with it.
+        seen = task.memory.setdefault(_SEEN, wanted.repeat(self.heads, 1))
+        weight = min(1.0, self.batch_size / (_WINDOW * task.n_classes))
+
+        def surplus(every: list[Tensor]) -> Tensor:
+            shares = torch.stack([logits.softmax(dim=1).mean(dim=0) for logits in every])
+            seen.lerp_(shares.detach(), weight)
+            each = [class_surplus(own, so_far, wanted) for own, so_far in zip(shares, seen, strict=True)]
+            return torch.stack(each).mean()
+
+        return surplus
 
     @torch.no_grad()
     def _conclude(self, network: TwoOpinions, source: Described, target: Described, task: Task) -> None:

@@ -29,7 +29,7 @@ from robustda.bench.cells import TARGET_FEATURES, Cell, run_cell
 from robustda.bench.criteria import CRITERIA, ranking_of_methods, ranking_of_moments
 from robustda.bench.experiments import EXPERIMENTS, Column, Experiment, Row, cells_of, experiment, oracle
 from robustda.bench.grid import run_grid, state_of
-from robustda.bench.results import accuracy_of, collect, lookup, merge, read_results, write_results
+from robustda.bench.results import about_cell, accuracy_of, collect, lookup, merge, read_results, write_results
 from robustda.bench.tables import FORMATS, fill, markdown, write_tables
 from robustda.bench.tsne import embed, forget_without_features, separation, tsne_cells
 from robustda.bench.watch import Watch
@@ -563,6 +563,27 @@ def test_tables_hold_ours_and_the_papers(tmp_path: Path) -> None:
     assert "<script" not in (tmp_path / "table4.html").read_text()
 
 
+def test_three_accuracies_stand_side_by_side(tmp_path: Path) -> None:
+    chosen = experiment("table4")
+    placed = cells_of(chosen, seeds=[0, 1])
+    accuracies = {"accuracy_final": 0.5, "accuracy_im": 0.6, "accuracy_best": 0.7}
+    lines = [
+        {**about_cell(cell), **{name: value + 0.1 * cell.seed for name, value in accuracies.items()}}
+        for row, _, cell in placed
+        if row.label == "online"
+    ]
+    filled = fill(chosen, placed, pd.DataFrame(lines), "all")
+    assert "final iteration / chosen without target labels by information maximisation / ORACLE" in filled.caption
+    text = markdown(filled)
+    assert "| online | 55.0 / 65.0 / 75.0 (83.1) |" in text
+    assert "55.0 ± 5.0 / 65.0 ± 5.0 / 75.0 ± 5.0 (73.3)" in text
+    assert "| offline | – (90.1)" in text
+    write_tables(filled, tmp_path, "all")
+    table = pd.read_csv(tmp_path / "table4-all.csv").set_index(["row", "task"])
+    assert table.loc[("online", "A→W"), ["mean", "mean_im", "mean_best"]].tolist() == [55.0, 65.0, 75.0]
+    assert table.loc[("offline", "A→W"), ["mean", "mean_im", "mean_best"]].isna().all()
+
+
 def test_the_command(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     common = ["bench", "table1", "--out", str(tmp_path), "--data", str(root), "--noises", "[label]", "--tasks", "[A-W]"]
     common += ["--methods", "[prototypes]", "--seeds", "[0]", "--steps", "30"]
@@ -575,6 +596,8 @@ def test_the_command(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main([*common, "--print_only", "--accuracy", "best"]) == 0
     assert "ORACLE" in capsys.readouterr().out
     assert (tmp_path / "tables" / "features" / "table1-best.md").exists()
+    assert main([*common, "--print_only", "--accuracy", "all"]) == 0
+    assert " / " in capsys.readouterr().out.split("| prototypes |")[1].split("|")[0]
     before = (tmp_path / "tables" / "features" / "table1.md").read_text()
     assert main([*common, "--print_only", "--draws", "[1]"]) == 0
     assert (tmp_path / "tables" / "features" / "table1.md").read_text() == before

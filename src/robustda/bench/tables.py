@@ -20,7 +20,7 @@ from robustda.data.wording import plural
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FORMATS", "WHICH", "Filled", "fill", "write_tables"]
+__all__ = ["ALL", "FORMATS", "WHICH", "Filled", "fill", "write_tables"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class Filled:
     columns: tuple[Column, ...]
     values: np.ndarray
     caption: str
+    beside: tuple[np.ndarray, ...] = ()
+    """what else each cell shows, in the same form as `values`"""
 
     def groups(self) -> list[list[int]]:
         """Columns that are averaged together: those under the same noise."""
@@ -46,6 +48,8 @@ WHICH = {
     "bnm": "chosen without target labels by the nuclear norm",
     "best": "ORACLE: the best of all evaluations, chosen by target labels",
 }
+ALL = ("final", "im", "best")
+"""what stands side by side in a cell where all are asked for"""
 
 
 def fill(
@@ -56,18 +60,19 @@ def fill(
 ) -> Filled:
     """Look up what is done in a table of results: the accuracy of the final iteration, or another (see `WHICH`).
 
-    Optional rows of which no cell is done are left out.
+    ``all`` puts three of them side by side (`ALL`). Optional rows of which no cell is done are left out.
     """
+    shown = ALL if which == "all" else (which,)
     rows = tuple(row for row in experiment.rows if any(row is r for r, _, _ in placed))
     columns = tuple(column for column in experiment.columns if any(column is c for _, c, _ in placed))
     repetitions = list(dict.fromkeys((cell.draw, cell.seed) for _, _, cell in placed))
-    values = np.full((len(rows), len(columns), len(repetitions)), np.nan)
+    values = np.full((len(shown), len(rows), len(columns), len(repetitions)), np.nan)
     for (row, column, cell), line in zip(placed, lookup(results, (c for _, _, c in placed)), strict=True):
         if line is not None:
             place = rows.index(row), columns.index(column), repetitions.index((cell.draw, cell.seed))
-            values[place] = 100 * float(line[f"accuracy_{which}"])
-    shown = ~np.isnan(values).all(axis=(1, 2)) | [not row.optional for row in rows]
-    rows, values = tuple(row for row, there in zip(rows, shown, strict=True) if there), values[shown]
+            values[:, *place] = [100 * float(line[f"accuracy_{name}"]) for name in shown]
+    filled = ~np.isnan(values[0]).all(axis=(1, 2)) | [not row.optional for row in rows]
+    rows, values = tuple(row for row, there in zip(rows, filled, strict=True) if there), values[:, filled]
     first = placed[0][2]
     protocol = "frozen ResNet-50 features"
     if first.protocol == "mirrored":
@@ -77,9 +82,10 @@ def fill(
         protocol = f"ResNet-50 fine-tuned on images, its batch norm {'kept as it came' if kept else 'learning too'}"
     draws = {draw for draw, _ in repetitions}
     whose = "the authors' noise draws" if draws == {"authors"} else f"noise draws: {', '.join(sorted(draws))}"
+    what = " / ".join(WHICH[name] for name in shown)
     caption = (
-        f"{experiment.title}. Target accuracy in %, {WHICH[which]}, {first.steps:,} steps; {protocol}; {whose}; "
-        f"mean over {_seeds(rows, values, repetitions)}. In brackets: the paper (fine-tuned, rates given)."
+        f"{experiment.title}. Target accuracy in %, {what}, {first.steps:,} steps; {protocol}; {whose}; "
+        f"mean over {_seeds(rows, values[0], repetitions)}. In brackets: the paper (fine-tuned, rates given)."
     )
     slips = [
         f"{printed} for {name} under {noise} noise"
@@ -88,7 +94,7 @@ def fill(
     ]
     if slips:
         caption += f" The averages are those of the paper's numbers; it prints {', '.join(slips)}."
-    return Filled(experiment, rows, columns, values, caption)
+    return Filled(experiment, rows, columns, values[0], caption, beside=tuple(values[1:]))
 
 
 def _seeds(rows: Sequence[Row], values: np.ndarray, repetitions: Sequence[tuple[str, int]]) -> str:
@@ -152,7 +158,9 @@ def webpage(filled: Filled) -> str:
 
 
 def comma_separated(filled: Filled) -> str:
-    lines = ["row,task,noise,rate,mean,std,repetitions,paper"]
+    """One line a cell. Of what stands beside the first accuracy there are the means, in `ALL`'s order."""
+    others = [f",mean_{name}" for name in ALL[1:]] if filled.beside else []
+    lines = ["row,task,noise,rate,mean,std,repetitions,paper" + "".join(others)]
     for number, row in enumerate(filled.rows):
         for place, column in enumerate(filled.columns):
             values = filled.values[number, place]
@@ -160,7 +168,10 @@ def comma_separated(filled: Filled) -> str:
             published = _published(filled, row, place)
             mean, std = (f"{done.mean():.2f}", f"{done.std():.2f}") if len(done) else ("", "")
             paper = "" if published is None else f"{published:g}"
-            lines.append(f'"{row.label}",{column.task},{column.noise},{column.rate:g},{mean},{std},{len(done)},{paper}')
+            line = f'"{row.label}",{column.task},{column.noise},{column.rate:g},{mean},{std},{len(done)},{paper}'
+            beside = [values[number, place] for values in filled.beside]
+            more = [f",{np.nanmean(values):.2f}" if len(done) else "," for values in beside]
+            lines.append(line + "".join(more))
     return "\n".join(lines) + "\n"
 
 
@@ -189,30 +200,35 @@ def _cells(filled: Filled, groups: Sequence[list[int]] = ()) -> tuple[list[str],
             name = f"{column.rate:.0%}" if by_rate else column.task
             header.append(f"{column.noise} {name}" if several else name)
             for number, row in enumerate(filled.rows):
-                body[number].append(_one(filled.values[number, place], _published(filled, row, place)))
+                every = [values[number, place] for values in (filled.values, *filled.beside)]
+                body[number].append(_shown([_one(values) for values in every], _published(filled, row, place)))
         noise = filled.columns[group[0]].noise
         header.append(f"{noise} average" if several else "average")
         for number, row in enumerate(filled.rows):
             published = [_published(filled, row, place) for place in group]
             known = [value for value in published if value is not None]
             paper = float(np.mean(known)) if len(known) == len(group) else None
-            body[number].append(_average(filled.values[number, group], paper))
+            every = [values[number, group] for values in (filled.values, *filled.beside)]
+            body[number].append(_shown([_average(values) for values in every], paper))
     return header, body
 
 
-def _one(values: np.ndarray, published: float | None) -> str:
+def _shown(ours: list[str], published: float | None) -> str:
+    text = "–" if set(ours) == {"–"} else " / ".join(ours)
+    return text if published is None else f"{text} ({published:.1f})"
+
+
+def _one(values: np.ndarray) -> str:
     done = values[np.isfinite(values)]
-    ours = f"{done.mean():.1f}" if len(done) else "–"
-    return ours if published is None else f"{ours} ({published:.1f})"
+    return f"{done.mean():.1f}" if len(done) else "–"
 
 
-def _average(values: np.ndarray, published: float | None) -> str:
+def _average(values: np.ndarray) -> str:
     whole = values.mean(axis=0)
     whole = whole[np.isfinite(whole)]
     if not len(whole):
-        return "–" if published is None else f"– ({published:.1f})"
-    ours = f"{whole.mean():.1f}" + (f" ± {whole.std():.1f}" if len(whole) > 1 else "")
-    return ours if published is None else f"{ours} ({published:.1f})"
+        return "–"
+    return f"{whole.mean():.1f}" + (f" ± {whole.std():.1f}" if len(whole) > 1 else "")
 
 
 def _published(filled: Filled, row: Row, place: int) -> float | None:

@@ -125,6 +125,14 @@ def test_fit_takes_folders_tables_and_arrays(capsys, tmp_path, source, target):
     assert (tmp_path / "run" / "done").exists()
 
 
+def test_options_may_be_written_with_dashes(capsys, tmp_path):
+    given = ["fit", "--source", "source.npz", "--target", "target.npz", "--out", tmp_path / "run"]
+    with pytest.raises(SystemExit):
+        main([*map(str, given), "--batch-size", "16", "--backbone-rate=0.5", "--label", "a-b", "--print-config"])
+    printed = capsys.readouterr().out.splitlines()
+    assert {"batch_size: 16", "backbone_rate: 0.5", "label: a-b"} <= set(printed)
+
+
 def test_the_form_of_the_data_does_not_change_what_is_learned(capsys, tmp_path):
     for ending in ("npz", "csv", "parquet"):
         out = tmp_path / ending

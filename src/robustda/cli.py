@@ -55,7 +55,17 @@ def _run(given: list[str]) -> int:
         close = get_close_matches(given[0], _COMMANDS, 1)
         hint = f"did you mean {close[0]}?" if close else f"choose one of {', '.join(_COMMANDS)}"
         raise ConfigError(f"there is no command {given[0]!r}: {hint}")
-    return _COMMANDS[given[0]](given[1:])
+    return _COMMANDS[given[0]]([_with_underscores(argument) for argument in given[1:]])
+
+
+def _with_underscores(argument: str) -> str:
+    """An option as it is called here, for those who write it with dashes.
+
+    >>> _with_underscores("--limit-minutes"), _with_underscores("--out=a-b"), _with_underscores("a--b-c")
+    ('--limit_minutes', '--out=a-b', 'a--b-c')
+    """
+    name, sign, value = argument.partition("=")
+    return "--" + name[2:].replace("-", "_") + sign + value if name.startswith("--") else argument
 
 
 _COMMANDS: dict[str, Callable[[list[str]], int]] = {

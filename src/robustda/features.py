@@ -32,7 +32,7 @@ def extract_features(
     backbone: str | torch.nn.Module = "auto",
     weights: str = "auto",
     image_size: int = 0,
-    batch_size: int = 64,
+    batch_size: int = 0,
     device: str = "auto",
     precision: str = "float32",
     mirror: bool | None = None,
@@ -47,7 +47,8 @@ def extract_features(
     its own and its mirror image's; if that is left open, photographs are mirrored and images of up to 64 pixels are
     not. `find_corrupted` marks images that look blurred or noisy, since their features will hardly show it: methods and
     the audit go by `Domain.corrupted` then. `precision` is that of the backbone: float32, bfloat16, or auto, which is
-    bfloat16 on a CPU that is quicker so, as for features that methods make themselves.
+    bfloat16 on a CPU that is quicker so, as for features that methods make themselves. With a `batch_size` of 0 it is
+    what suits the device.
     """
     if domain.kind != "images":
         raise DataError(f"{domain.called} holds vectors already: give a folder or a table of images")

@@ -83,10 +83,14 @@ def fill(
     draws = {draw for draw, _ in repetitions}
     whose = "the authors' noise draws" if draws == {"authors"} else f"noise draws: {', '.join(sorted(draws))}"
     what = " / ".join(WHICH[name] for name in shown)
+    if all(cell.noise == "none" for _, _, cell in placed):
+        whose = "nothing corrupted"
     caption = (
         f"{experiment.title}. Target accuracy in %, {what}, {first.steps:,} steps; {protocol}; {whose}; "
-        f"mean over {_seeds(rows, values[0], repetitions)}. In brackets: the paper (fine-tuned, rates given)."
+        f"mean over {_seeds(rows, values[0], repetitions)}."
     )
+    if any(row.paper for row in rows):
+        caption += " In brackets: the paper (fine-tuned, rates given)."
     slips = [
         f"{printed} for {name} under {noise} noise"
         for (table, noise, name), printed in AVERAGES_AS_PRINTED.items()

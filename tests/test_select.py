@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robustda import create_method, load
+from robustda.methods import method_names
 from robustda.select import (
+    Criterion,
     deep_embedded_validation,
     density_ratio,
     information_maximisation,
@@ -81,6 +84,19 @@ def test_a_run_keeps_the_network_that_is_liked_best(criterion: str, tmp_path: Pa
     loaded = load(tmp_path / "run", device="cpu")
     assert loaded.summary_ == method.summary_
     np.testing.assert_array_equal(loaded.predict_proba(target), method.predict_proba(target))
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_every_criterion_can_be_logged_and_changes_nothing(name: str) -> None:
+    source, target = blobs()
+    how = {**QUIET, "eval_every": 10}
+    quick = small(name, steps=20).fit(source, target, **how)
+    judged = small(name, steps=20).fit(source, target, criteria="all", **how)
+    assert_same(quick, judged)
+    logged = {metric for metric in judged.history_.metric if metric.startswith("select_")}
+    without_steps = not any(metric.startswith("select_") for metric in quick.history_.metric)
+    assert logged == (set() if without_steps else {f"select_{criterion}" for criterion in get_args(Criterion)})
+    assert "select_dev" not in set(quick.history_.metric)
 
 
 def test_labels_of_the_target_have_no_part_in_the_choice() -> None:

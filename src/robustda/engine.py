@@ -59,6 +59,7 @@ class Runtime:
     eval_every: steps between two evaluations of a labelled target (0: only at the end).
     select: keep the network of the last step, or of the evaluation that a criterion without target labels likes best:
         im, snd, bnm or dev (see `robustda.select`). The first three are logged at every evaluation in any case.
+    criteria: all logs dev at every evaluation, too, for which part of the source is looked at as well.
     rollback: if training diverges, go back to the last good checkpoint once, and on at so large a share of the learning
         rate, such as .1 (0: stop and say why).
     checkpoint_seconds: least time between two checkpoints, which are made at entries in the metrics.
@@ -80,6 +81,7 @@ class Runtime:
     log_every: int = 50
     eval_every: int = 500
     select: Literal["last", "im", "snd", "bnm", "dev"] = "last"
+    criteria: Literal["quick", "all"] = "quick"
     rollback: float = 0.0
     checkpoint_seconds: float = 60.0
     stages: str | None = None

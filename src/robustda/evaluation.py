@@ -10,6 +10,7 @@ from robustda.data.domain import Domain
 from robustda.health import Health
 from robustda.methods.base import Phase, Task
 from robustda.methods.task import forward_all
+from robustda.nets import Classifier
 from robustda.resume import SELECTED
 from robustda.select import scores, validation_score
 
@@ -19,10 +20,13 @@ _SAMPLE = 1024  # examples of the target by which a run is judged, beside its ac
 _WORST = float("-inf")
 
 
-def judge(phase: Phase, task: Task, target: Domain, health: Health, step: int, chosen: str) -> dict[str, float]:
+def judge(
+    phase: Phase, task: Task, target: Domain, health: Health, step: int, chosen: str, every: bool = False
+) -> dict[str, float]:
     """How the network stands on the target, in one pass over it: over a sample, where there are no labels to score.
 
     Accuracy is for the log only. The best network by a criterion that needs no labels is remembered, if one is chosen.
+    With `every` the one that needs the source, too, is logged whether it is chosen or not.
     """
     sample, memory = task.target.spread(_SAMPLE), task.memory
     labelled = target.y is not None
@@ -32,7 +36,7 @@ def judge(phase: Phase, task: Task, target: Domain, health: Health, step: int, c
     if labelled:
         report["target_accuracy"] = accuracy(logits.argmax(dim=1).cpu().numpy(), target)
     found = scores(seen)
-    if chosen == "dev" and found:
+    if found and (chosen == "dev" or (every and isinstance(phase.network, Classifier))):
         phase.network.eval()
         found["dev"] = validation_score(phase.network, task, _SAMPLE)
         phase.network.train()

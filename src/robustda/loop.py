@@ -253,7 +253,8 @@ class Run:
         self.health.finite(phase, done, report)
         if evaluate:
             with self.profile.section("evaluate"):
-                report |= judge(phase, phase.task or self.task, self.target, self.health, done, self.runtime.select)
+                task, how = phase.task or self.task, self.runtime
+                report |= judge(phase, task, self.target, self.health, done, how.select, how.criteria == "all")
         with self.profile.section("log"):
             self.metrics.add(phase.name, done, report)
             self.tracking.add(phase.name, done, report)

@@ -99,7 +99,8 @@ def _run_cell(cell: Cell, folder: Path, out: Path, root: Path, how: dict[str, An
         source = noisy_domain(root, cell.protocol, cell.source, cell.noise, cell.rate, cell.draw, out)
         target = target_domain(root, cell.protocol, cell.target, out)
         method = create_method(cell.method, seed=cell.seed, steps=cell.steps, **settings)
-        method.fit(source, target, out=folder, stages=out / "stages", tensorboard=False, progress=False, **how)
+        how |= {"stages": out / "stages", "criteria": "all", "tensorboard": False, "progress": False}
+        method.fit(source, target, out=folder, **how)
         if keep_features:
             features, labels = _features(method, target)
             np.savez_compressed(folder / TARGET_FEATURES, x=features.astype(np.float16), y=labels)

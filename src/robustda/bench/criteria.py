@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["CRITERIA", "collect_evaluations", "merge_evaluations", "ranking_of_methods", "ranking_of_moments"]
 
-CRITERIA = ("im", "snd", "bnm")
+CRITERIA = ("im", "snd", "bnm", "dev")
 _ABOUT = ("method", "settings", "source", "target", "noise", "rate", "draw", "seed", "protocol", "steps")
 _COLUMNS = (*_ABOUT, "step", "accuracy", *CRITERIA)
 
 
 def collect_evaluations(cells: Iterable[Cell], out: Path) -> pd.DataFrame:
-    """A line for each evaluation of each cell that is done and was judged by the criteria as it ran."""
+    """A line for each evaluation of each cell that is done and was judged by some of the criteria as it ran."""
     import pandas as pd
 
     lines: list[dict[str, Any]] = []
@@ -39,8 +39,8 @@ def collect_evaluations(cells: Iterable[Cell], out: Path) -> pd.DataFrame:
             _, at, metric, value = line.split(",")
             series.setdefault(int(at), {})[metric] = float(value)
         for step, values in series.items():
-            if "target_accuracy" in values and all(f"select_{name}" in values for name in CRITERIA):
-                judged = {name: values[f"select_{name}"] for name in CRITERIA}
+            judged = {name: values[f"select_{name}"] for name in CRITERIA if f"select_{name}" in values}
+            if "target_accuracy" in values and judged:
                 lines.append({**about_cell(cell), "step": step, "accuracy": values["target_accuracy"], **judged})
     return pd.DataFrame(lines, columns=list(_COLUMNS))
 
@@ -65,8 +65,9 @@ def ranking_of_moments(table: pd.DataFrame) -> pd.DataFrame:
 
     lines = []
     for protocol, part in table.groupby("protocol", sort=True):
-        runs = [run.sort_values("step") for _, run in part.groupby(list(_ABOUT), sort=False) if len(run) > 2]
         for name in CRITERIA:
+            known = _known(part, name)
+            runs = [run.sort_values("step") for _, run in known.groupby(list(_ABOUT), sort=False) if len(run) > 2]
             if not runs:
                 continue
             ranks = [_rank_correlation(run[name], run["accuracy"]) for run in runs]
@@ -94,8 +95,8 @@ def ranking_of_methods(table: pd.DataFrame) -> pd.DataFrame:
     ends = table.sort_values("step").groupby(list(_ABOUT), sort=False).tail(1)
     where = ["source", "target", "noise", "rate", "draw", "seed"]
     for protocol, part in ends.groupby("protocol", sort=True):
-        contests = [contest for _, contest in part.groupby(where, sort=False) if len(contest) > 2]
         for name in CRITERIA:
+            contests = [contest for _, contest in _known(part, name).groupby(where, sort=False) if len(contest) > 2]
             if not contests:
                 continue
             ranks = [_rank_correlation(c[name], c["accuracy"]) for c in contests]
@@ -112,6 +113,11 @@ def ranking_of_methods(table: pd.DataFrame) -> pd.DataFrame:
                 }
             )
     return pd.DataFrame(lines)
+
+
+def _known(table: pd.DataFrame, criterion: str) -> pd.DataFrame:
+    """The evaluations at which it was asked."""
+    return table[table[criterion].notna()] if criterion in table else table.iloc[:0]
 
 
 def _rank_correlation(one: pd.Series[float], other: pd.Series[float]) -> float:

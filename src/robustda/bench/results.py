@@ -41,6 +41,7 @@ COLUMNS = (
     "accuracy_im",
     "accuracy_snd",
     "accuracy_bnm",
+    "accuracy_dev",
     "accuracy_best",
     "noise_rate",
     "kept_share",
@@ -137,7 +138,7 @@ def _line(cell: Cell, out: Path) -> dict[str, Any] | None:
 def _by_step(folder: Path, final: float) -> dict[str, float]:
     """Accuracy at the evaluation that each label-free criterion likes best, and the best of all: an oracle's figure.
 
-    A method without steps has one evaluation, its end.
+    A method without steps has one evaluation, its end. A criterion that was not asked has chosen nothing.
     """
     series: dict[str, dict[int, float]] = {}
     for line in (folder / "metrics.csv").read_text().splitlines()[1:]:
@@ -145,7 +146,9 @@ def _by_step(folder: Path, final: float) -> dict[str, float]:
         series.setdefault(metric, {})[int(step)] = float(value)
     accuracy = series.get("target_accuracy", {})
     found = {"accuracy_best": max([final, *accuracy.values()])}
-    for name in ("im", "snd", "bnm"):
+    asked = any(metric.startswith("select_") for metric in series)
+    for name in ("im", "snd", "bnm", "dev"):
         liked = series.get(f"select_{name}", {})
-        found[f"accuracy_{name}"] = accuracy[max(liked, key=lambda step: liked[step])] if liked else final
+        otherwise = float("nan") if asked else final
+        found[f"accuracy_{name}"] = accuracy[max(liked, key=lambda step: liked[step])] if liked else otherwise
     return found

@@ -46,6 +46,7 @@ WHICH = {
     "im": "chosen without target labels by information maximisation",
     "snd": "chosen without target labels by soft neighbourhood density",
     "bnm": "chosen without target labels by the nuclear norm",
+    "dev": "chosen without target labels by importance-weighted validation",
     "best": "ORACLE: the best of all evaluations, chosen by target labels",
 }
 ALL = ("final", "im", "best")
@@ -70,7 +71,7 @@ def fill(
     for (row, column, cell), line in zip(placed, lookup(results, (c for _, _, c in placed)), strict=True):
         if line is not None:
             place = rows.index(row), columns.index(column), repetitions.index((cell.draw, cell.seed))
-            values[:, *place] = [100 * float(line[f"accuracy_{name}"]) for name in shown]
+            values[:, *place] = [100 * float(line.get(f"accuracy_{name}", np.nan)) for name in shown]
     filled = ~np.isnan(values[0]).all(axis=(1, 2)) | [not row.optional for row in rows]
     rows, values = tuple(row for row, there in zip(rows, filled, strict=True) if there), values[:, filled]
     first = placed[0][2]

@@ -56,9 +56,11 @@ def bench(arguments: list[str]) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="cells at a time, if not inline")
     parser.add_argument("--limit_minutes", type=float, default=0.0, help="begin no cell after so many minutes")
     parser.add_argument("--device", type=str, default="auto", help="cpu, cuda, ...")
-    which = "of the final iteration, chosen without target labels (im, snd, bnm), best on the target, an oracle's, or "
-    which += "all: final, im and best side by side"
-    kinds = Literal["final", "im", "snd", "bnm", "best", "all"]
+    which = (
+        "of the final iteration, chosen without target labels (im, snd, bnm, dev), best on the target, an oracle's, "
+    )
+    which += "or all: final, im and best side by side"
+    kinds = Literal["final", "im", "snd", "bnm", "dev", "best", "all"]
     parser.add_argument("--accuracy", type=kinds, default="final", help=which)
     add_switch(parser, "compile", False, "compile a backbone that is fine-tuned: as fit's option")
     add_switch(parser, "print_only", False, "run nothing: print the table from the results file that is in --out")

@@ -92,14 +92,18 @@ def fill(
     )
     if any(row.paper for row in rows):
         caption += " In brackets: the paper (fine-tuned, rates given)."
+        caption += _slips(experiment)
+    return Filled(experiment, rows, columns, values[0], caption, beside=tuple(values[1:]))
+
+
+def _slips(experiment: Experiment) -> str:
+    """Where the averages that the paper prints are not those of its own numbers."""
     slips = [
         f"{printed} for {name} under {noise} noise"
         for (table, noise, name), printed in AVERAGES_AS_PRINTED.items()
         if table == experiment.name
     ]
-    if slips:
-        caption += f" The averages are those of the paper's numbers; it prints {', '.join(slips)}."
-    return Filled(experiment, rows, columns, values[0], caption, beside=tuple(values[1:]))
+    return f" The averages are those of the paper's numbers; it prints {', '.join(slips)}." if slips else ""
 
 
 def _seeds(rows: Sequence[Row], values: np.ndarray, repetitions: Sequence[tuple[str, int]]) -> str:

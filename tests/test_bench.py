@@ -99,6 +99,17 @@ def test_every_experiment_has_the_shape_of_its_table(name: str) -> None:
     assert {cell.draw for cell in cells(placed)} == set(chosen.draws)
 
 
+def test_how_a_backbone_is_trained_is_part_of_a_cell() -> None:
+    chosen, how = experiment("table1"), {"rows": ["mdd", "rda"], "tasks": ["A-W"], "noises": ["label"], "seeds": [0]}
+    plain = cells(cells_of(chosen, protocol="finetune", **how))
+    assert [cell.settings for cell in plain] == [{}, {}]
+    slow = cells_of(chosen, protocol="finetune", batch_norm="keep", backbone_rate=0.03, **how)
+    assert [cell.settings for cell in cells(slow)] == [{"batch_norm": "keep", "backbone_rate": 0.03}] * 2
+    assert "kept as it came, at 0.03 of the head's learning rate" in fill(chosen, slow, collect([], Path())).caption
+    frozen = cells(cells_of(chosen, protocol="features", batch_norm="keep", backbone_rate=0.03, **how))
+    assert [cell.settings for cell in frozen] == [{}, {}]
+
+
 def test_the_papers_averages_are_those_of_its_numbers() -> None:
     printed = {"label": 83.85, "feature": 87.15, "mixed": 86.37}
     for noise, average in printed.items():

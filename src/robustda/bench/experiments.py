@@ -190,8 +190,12 @@ def cells_of(
     draws: Sequence[str] = (),
     steps: int = 0,
     batch_norm: BatchNorm = "learn",
+    backbone_rate: float = 0.0,
 ) -> list[tuple[Row, Column, Cell]]:
-    """Every cell with its place in the table, one seed after the other, so that a cut-off grid has whole tables."""
+    """Every cell with its place in the table, one seed after the other, so that a cut-off grid has whole tables.
+
+    `batch_norm` and, if it is not 0, `backbone_rate` are options of all methods where the backbone is trained.
+    """
     known = [row.label for row in chosen.rows] + method_names()
     for row in rows:
         if row not in known:
@@ -208,8 +212,11 @@ def cells_of(
     labels = {row.label for row in chosen.rows}
     by_method = {name for name in rows if name not in labels}  # a row's own name means that row alone
     steps = steps or (3000 if protocol == "finetune" else 2000)
+    tuning: dict[str, Any] = {}
+    if protocol == "finetune":
+        tuning = {"batch_norm": batch_norm} | ({"backbone_rate": backbone_rate} if backbone_rate else {})
     return [
-        (row, column, _cell(row, column, draw, seed, steps, protocol, batch_norm))
+        (row, column, _cell(row, column, draw, seed, steps, protocol, tuning))
         for draw in draws
         for seed in seeds
         for row in chosen.rows
@@ -221,11 +228,11 @@ def cells_of(
 
 
 def _cell(
-    row: Row, column: Column, draw: str, seed: int, steps: int, protocol: Protocol, batch_norm: BatchNorm
+    row: Row, column: Column, draw: str, seed: int, steps: int, protocol: Protocol, tuning: dict[str, Any]
 ) -> Cell:
     source, target = parse_task(column.task)
     noise = column.noise if column.rate else "none"
-    settings = dict(row.settings) | ({"batch_norm": batch_norm} if protocol == "finetune" else {})
+    settings = row.settings | tuning
     if row.given and row.method == "rda":
         settings = oracle(noise, column.rate) | settings
     # What is a default anyway would only make the same cell look like another one.

@@ -81,6 +81,8 @@ def fill(
     if first.protocol == "finetune":
         kept = any(cell.settings.get("batch_norm") == "keep" for _, _, cell in placed)
         protocol = f"ResNet-50 fine-tuned on images, its batch norm {'kept as it came' if kept else 'learning too'}"
+        for rate in {cell.settings["backbone_rate"] for _, _, cell in placed if "backbone_rate" in cell.settings}:
+            protocol += f", at {rate:g} of the head's learning rate"
     draws = {draw for draw, _ in repetitions}
     whose = "the authors' noise draws" if draws == {"authors"} else f"noise draws: {', '.join(sorted(draws))}"
     what = " / ".join(WHICH[name] for name in shown)

@@ -50,6 +50,8 @@ def bench(arguments: list[str]) -> int:
     parser.add_argument(
         "--batch_norm", type=BatchNorm, default="learn", help="of a backbone that is fine-tuned: as the methods' option"
     )
+    rate = "of a backbone that is fine-tuned: as the methods' option (0: as each method has it)"
+    parser.add_argument("--backbone_rate", type=float, default=0.0, help=rate)
     parser.add_argument(
         "--engine", type=Engine, default="inline", help="one after the other, in processes, or on a Ray cluster"
     )
@@ -77,7 +79,8 @@ def bench(arguments: list[str]) -> int:
     if chosen.name == "fig-losses":
         return _bench_losses(chosen, out)
     named = experiment(chosen.name)
-    how = {name: chosen[name] for name in ("protocol", "tasks", "noises", "seeds", "steps", "batch_norm")}
+    names = ("protocol", "tasks", "noises", "seeds", "steps", "batch_norm", "backbone_rate")
+    how = {name: chosen[name] for name in names}
     how["draws"] = [str(draw) for draw in chosen["draws"]]
     placed = cells_of(named, rows=chosen.methods, **how)
     drawn = {cell.draw for _, _, cell in placed}
@@ -96,6 +99,8 @@ def bench(arguments: list[str]) -> int:
         write_results(merge_evaluations(read_table(judged), collect_evaluations(cells, out)), judged)
     filled = fill(named, placed, results, chosen.accuracy)
     folder = "finetune-keep" if (chosen.protocol, chosen.batch_norm) == ("finetune", "keep") else chosen.protocol
+    if chosen.protocol == "finetune" and chosen.backbone_rate:
+        folder += f"-{chosen.backbone_rate:g}"
     if "authors" in named.draws and "authors" not in drawn:  # not over the table of the authors' draws
         folder += "-simulated"
     paths = write_tables(filled, out / "tables" / folder, chosen.accuracy)

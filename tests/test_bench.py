@@ -617,4 +617,6 @@ def test_the_command(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert (tmp_path / "tables" / "features" / "table1.md").read_text() == before
     assert "noise draw" in (tmp_path / "tables" / "features-simulated" / "table1.md").read_text()
     assert main(["bench", "table0"]) == 2
+    assert main([*common, "--print_only", "--backbone_rate", "0.03"]) == 2
+    assert "add --protocol finetune" in capsys.readouterr().err
     assert main(["bench", "table1", "--noises", "[nothing]"]) == 2

@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robustda import create_method, load
+from robustda.data.batches import Inputs
 from robustda.methods import method_names
+from robustda.methods.task import Task
 from robustda.select import (
     Criterion,
     deep_embedded_validation,
@@ -20,6 +22,7 @@ from robustda.select import (
     information_maximisation,
     nuclear_norm,
     soft_neighbourhood_density,
+    validation_score,
 )
 from test_every_method import QUIET, assert_same, blobs, small
 
@@ -126,3 +129,17 @@ def test_a_resumed_run_chooses_the_same(tmp_path: Path, monkeypatch: pytest.Monk
 def test_without_selection_the_last_step_counts() -> None:
     source, target = blobs(n=100, target=60)
     assert "selected_step" not in create_method("mdd", width=8, steps=20).fit(source, target, **QUIET).summary_
+
+
+def test_where_nobody_is_trusted_all_are_asked() -> None:
+    source, target = blobs()
+    method = small("mdd", steps=5).fit(source, target, **QUIET)
+    device = torch.device("cpu")
+    labels = torch.from_numpy(np.asarray(source.y))
+    task = Task(Inputs(source, device), labels, Inputs(target, device), len(source.classes), device)
+    network = method.network_.eval()
+    free = validation_score(network, task, 100)
+    task.memory["trust"] = torch.zeros(len(labels))
+    assert validation_score(network, task, 100) == free
+    task.memory["trust"][:30] = 1
+    assert validation_score(network, task, 100) != free

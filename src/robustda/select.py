@@ -117,14 +117,14 @@ def scores(logits: Tensor) -> dict[str, float]:
 def validation_score(network: nn.Module, task: Task, sample: int) -> float:
     """DEV of a network in eval mode, on up to `sample` examples of each domain.
 
-    It is computed on trusted source examples (all, where no curriculum has judged them). They were trained on, so it
+    It is computed on trusted source examples (all, where no curriculum has judged them, or none is trusted). They were trained on, so it
     flatters a network that has memorised them.
     """
     if not isinstance(network, Classifier):
         raise ConfigError("only a network that predicts can be judged")
     trust = task.memory.get("trust")
     rows = task.source.spread(sample)
-    if trust is not None:
+    if trust is not None and bool(trust.any()):
         trusted = trust.nonzero()[:, 0].cpu()
         rows = trusted[torch.linspace(0, len(trusted) - 1, min(sample, len(trusted))).round().long()]
     source = forward_all(network.features, task.source, rows)

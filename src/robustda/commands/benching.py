@@ -84,6 +84,8 @@ def bench(arguments: list[str]) -> int:
     how["draws"] = [str(draw) for draw in chosen["draws"]]
     placed = cells_of(named, rows=chosen.methods, **how)
     drawn = {cell.draw for _, _, cell in placed}
+    if chosen.protocol != "finetune" and (chosen.batch_norm != "learn" or chosen.backbone_rate):
+        raise ConfigError("batch_norm and backbone_rate are of a backbone that is trained: add --protocol finetune")
     if not placed:
         raise ConfigError(f"{chosen.name} has no such cells: name tasks and noises that it has")
     cells = [cell for _, _, cell in placed]

@@ -117,8 +117,8 @@ def scores(logits: Tensor) -> dict[str, float]:
 def validation_score(network: nn.Module, task: Task, sample: int) -> float:
     """DEV of a network in eval mode, on up to `sample` examples of each domain.
 
-    It is computed on trusted source examples (all, where no curriculum has judged them, or none is trusted). They were trained on, so it
-    flatters a network that has memorised them.
+    It is computed on trusted source examples; on all, where no curriculum has judged them or none is trusted. They were
+    trained on, so it flatters a network that has memorised them.
     """
     if not isinstance(network, Classifier):
         raise ConfigError("only a network that predicts can be judged")

@@ -18,6 +18,7 @@ from robustda.description import describe_all
 from robustda.engine import Stepper
 from robustda.losses import class_confusion, class_surplus, entropy
 from robustda.methods.opinions import TwoOpinions
+from robustda.methods.task import Task
 from robustda.nets import Identity, create_backbone
 from test_every_method import QUIET, blobs
 
@@ -225,6 +226,28 @@ def test_marked_examples_are_judged_among_their_own_kind() -> None:
     ignoring = Clarity(**BRIEF, corrupted="ignore").fit(source, target, **QUIET).trust_
     assert ignoring[odd].mean() < 0.1
     assert min(trust[~odd].mean(), ignoring[~odd].mean()) > 0.9
+
+
+def believed_of(x: np.ndarray, given: np.ndarray, odd: np.ndarray | None) -> np.ndarray:
+    """What Clarity believes each of these to be of, −1 for nothing."""
+    domain, device = Domain.from_arrays(x, given), torch.device("cpu")
+    inputs, labels = Inputs(domain, device), torch.from_numpy(given)
+    task = Task(source=inputs, labels=labels, target=inputs, n_classes=4, device=device, corrupted=odd)
+    return Clarity(**BRIEF).believed(x, task, lambda some: some).codes.numpy()
+
+
+@pytest.mark.parametrize(("wrong", "kept"), [(0.0, True), (0.25, False)])
+def test_corrupted_examples_are_believed_only_where_nearly_all_labels_are_right(wrong: float, kept: bool) -> None:
+    """Features of the corrupted say nothing of their class, so that their labels cannot be borne out."""
+    rng = np.random.default_rng(2)
+    true = np.arange(600) % 4
+    odd = rng.random(600) < 0.3
+    x = (np.where(odd[:, None], 0, 4 * rng.normal(size=(4, 16))[true]) + rng.normal(size=(600, 16))).astype(np.float32)
+    given = np.where(rng.random(600) < wrong, (true + rng.integers(1, 4, 600)) % 4, true)
+    believed = believed_of(x, given, odd)
+    assert (believed[odd] >= 0).mean() > 0.95 if kept else (believed[odd] >= 0).mean() < 0.05
+    assert (believed[~odd] == true[~odd]).mean() > 0.95
+    assert (believed_of(x, given, None)[odd] >= 0).mean() > 0.5, "who is not known to be corrupted is judged as others"
 
 
 def test_tuning_goes_on_from_the_head_and_keeps_the_statistics(tmp_path: Path) -> None:

@@ -19,6 +19,9 @@ from robustda.methods.base import Method, Task
 
 __all__ = ["Belief", "Believing"]
 
+_LIKELY = 0.5  # the probability from which on a class is believed
+_SURE = 0.9  # the same of corrupted examples: if one in five of their labels is wrong, they had better be left out
+
 
 @dataclass(frozen=True, eq=False)
 class Belief:
@@ -53,7 +56,8 @@ class Belief:
 class Believing(Method):
     """A method that judges every source label by examples that are like it (`noise/evidence.py`).
 
-    A label is believed, replaced by a class that is more likely than not, or the example is left out.
+    A label is believed, replaced by a class that is more likely than not, or the example is left out. Of corrupted
+    examples, which hardly bear a label out, more is asked.
 
     Parameters
     ----------
@@ -102,7 +106,8 @@ class Believing(Method):
             "threshold": torch.full((len(labels),), 0.5).neg().log1p().neg(),
             "noise_rate": torch.zeros(task.n_classes, dtype=torch.float64).index_add_(0, labels, wrong) / counts,
         }
-        suggested = torch.where(torch.from_numpy(evidence.confidence > 0.5), torch.from_numpy(evidence.suggested), -1)
+        enough = evidence.confidence > (_LIKELY if odd is None else np.where(odd, _SURE, _LIKELY))
+        suggested = torch.where(torch.from_numpy(enough), torch.from_numpy(evidence.suggested), -1)
         return Belief(labels, torch.where(decided, labels, suggested), task.n_classes)
 
     def odd_ones(self, task: Task) -> np.ndarray | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from robustda.backbones import ModuleBackbone
 from robustda.data.batches import Inputs
 from robustda.data.cache import entry_of
 from robustda.description import describe_all
+from robustda.errors import RunStopped
 from robustda.features import extract_features
 from robustda.methods import create_method
 from robustda.nets import SmallCNN
@@ -228,3 +231,30 @@ def test_a_backbone_that_was_tuned_leaves_nothing_behind(folder: Path, tmp_path:
             domain, domain.unlabelled(), cache_dir=str(cache), device="cpu", progress=False, tensorboard=False
         )
         assert len(kept(cache)) == 1
+
+
+class Stopping(nn.Module):
+    """A network that has its process asked to stop by the first images that it sees."""
+
+    seen: ClassVar[list[int]] = []  # a method has copies of it
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = SmallCNN((4, 4, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.seen:
+            signal.raise_signal(signal.SIGTERM)
+        self.seen.append(len(x))
+        return self.layers(x)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("method", ["clarity", "prototypes"])
+def test_a_run_that_is_asked_to_stop_does_not_describe_all_images_first(method: str) -> None:
+    """A thousand photographs may take a CPU minutes, and a cluster does not wait that long."""
+    pixels = np.random.default_rng(0).integers(0, 256, (200, 72, 72, 3)).astype(np.uint8)
+    domain = Domain.from_arrays(pixels, np.arange(200) % 2)
+    Stopping.seen.clear()
+    with pytest.raises(RunStopped):
+        create_method(method, backbone=Stopping(), image_size=72).fit(domain, domain.unlabelled(), device="cpu")
+    assert 0 < sum(Stopping.seen) < 200

@@ -42,12 +42,13 @@ def describe_all(
     batch_size: int = 0,
     progress: bool = False,
     keep: bool = True,
+    heed: Callable[[], None] = lambda: None,
 ) -> np.ndarray:
     """The backbone's float32 features of every input, in order, as it is in prediction.
 
     `low_precision` is its precision here, whatever it is otherwise; with `mirrored` an image's features are the mean of
     its own and its mirror image's. Without `keep` nothing is looked for in the cache or left there: for a backbone that
-    has just been trained, which nobody will ask about these images again.
+    has just been trained, which nobody will ask about these images again. `heed` is called after every batch.
     """
     before = backbone.low_precision, backbone.training
     backbone.low_precision = low_precision
@@ -62,7 +63,8 @@ def describe_all(
             with torch.autocast(x.device.type, torch.bfloat16, enabled=low_precision):
                 return cast(Tensor, backbone(x))
 
-        made = _in_order(lambda x: two_views(look, x) if mirrored else look(x), inputs, batch_size, progress)
+        view = (lambda x: two_views(look, x)) if mirrored else look
+        made = _in_order(view, inputs, batch_size, progress, heed)
         if file is not None:
             _write(file, made)
         return made
@@ -84,7 +86,9 @@ def batch_for_all(inputs: Inputs) -> int:
     return 256 if inputs.crop > 64 else 2048
 
 
-def _in_order(look: Callable[[Tensor], Tensor], inputs: Inputs, batch_size: int, progress: bool) -> np.ndarray:
+def _in_order(
+    look: Callable[[Tensor], Tensor], inputs: Inputs, batch_size: int, progress: bool, heed: Callable[[], None]
+) -> np.ndarray:
     rows: list[Tensor] = []
     done = 0
     with Bar("features", len(inputs), unit="images", show=progress and inputs.images) as bar:
@@ -92,6 +96,7 @@ def _in_order(look: Callable[[Tensor], Tensor], inputs: Inputs, batch_size: int,
             rows.append(look(batch).float().cpu())
             done += len(batch)
             bar.update(done)
+            heed()
     return torch.cat(rows).numpy()
 
 

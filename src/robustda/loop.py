@@ -69,6 +69,8 @@ class Run:
             )
         self.health = Health(method, self.task, source.classes, folder)
         self.stop = StopRequest()
+        if ranks.size == 1:  # several must leave together, which they do between two steps
+            self.task.heed = self.stop.heed
         self.stages = StageStore(runtime.stages)
         self.started = time.monotonic()
         self.seconds_before = 0.0

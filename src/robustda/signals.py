@@ -16,7 +16,7 @@ _SIGNALS = [name for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal,
 
 
 class StopRequest:
-    """Set by a signal, looked at between two steps. A second Ctrl-C does not wait for that."""
+    """Set by a signal, looked at between two steps, or batches that are described. A second Ctrl-C does not wait."""
 
     def __init__(self) -> None:
         self._got = 0
@@ -28,6 +28,11 @@ class StopRequest:
     def number(self) -> int:
         """Of the signal that came; 0 while none has."""
         return self._got
+
+    def heed(self) -> None:
+        """Stop if that was asked for."""
+        if self:
+            self.obey()
 
     def obey(self, number: int = 0) -> None:
         """Stop, as asked; by the signal that another process got, if it is given."""

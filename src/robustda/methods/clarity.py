@@ -263,7 +263,7 @@ def _features(network: TwoOpinions, inputs: Inputs, task: Task, *, keep: bool = 
         return forward_all(Pixels(), inputs).cpu().numpy()
     # Both domains alike, whichever phase asks.
     how = {"low_precision": task.quick_features, "mirrored": network.mirrored, "progress": task.progress}
-    return describe_all(network.backbone, inputs, keep=keep, **how)
+    return describe_all(network.backbone, inputs, keep=keep, heed=task.heed, **how)
 
 
 def _unit(some: Described) -> np.ndarray:

@@ -136,7 +136,8 @@ class Looked:
 def frozen_features(network: Classifier, inputs: Inputs, task: Task) -> Tensor:
     """The backbone's features of every input, in order."""
     backbone = network.backbone
-    found = describe_all(backbone, inputs, low_precision=backbone.low_precision, progress=task.progress)
+    how = {"progress": task.progress, "heed": task.heed}
+    found = describe_all(backbone, inputs, low_precision=backbone.low_precision, **how)  # type: ignore[arg-type]
     return torch.from_numpy(found).to(inputs.device)
 
 

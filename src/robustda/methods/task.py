@@ -65,6 +65,8 @@ class Task:
     """what one phase has made and a later one can use, or make again: it is not saved"""
     progress: bool = False
     """whether to show how far it has come where it takes long"""
+    heed: Callable[[], None] = lambda: None
+    """to be called now and then where it takes long: ends the run if that was asked for"""
 
     @torch.no_grad()
     def losses(self, network: nn.Module) -> Tensor:
@@ -93,7 +95,7 @@ class Task:
                     "little about photographs: give --weights, or --noise_rate a number"
                 )
                 warnings.warn(message, RobustDAWarning, stacklevel=2)
-        return describe_all(backbone.to(self.device), self.source, progress=self.progress)
+        return describe_all(backbone.to(self.device), self.source, progress=self.progress, heed=self.heed)
 
 
 class Stateful(Protocol):

@@ -11,7 +11,7 @@ import pytest
 
 from conftest import make_pair
 from robustda import MDD, Domain, load
-from robustda.auto import Candidate, _take, _why, fit_auto
+from robustda.auto import Candidate, _ranked, _take, _why, fit_auto
 from robustda.cli import main
 from robustda.decisions import apply_decisions
 from robustda.errors import ConfigError, RunError
@@ -80,6 +80,16 @@ def test_the_reason_in_words():
     assert _why(clear) == "rda: about 90% of the target should be right (86% to 94%), against 70% with clarity"
     close = [clear[0], Candidate("clarity", Expected(0.89, 0.85, 0.93), 1, 0)]
     assert _why(close).endswith("too close to be sure")
+    assert _why(close[::-1]).endswith("too close to be sure, and clarity is right more often then")
+
+
+@pytest.mark.parametrize(("expected", "first"), [(0.95, "rda"), (0.86, "clarity"), (0.84, "clarity"), (0.6, "clarity")])
+def test_rda_must_be_better_by_a_clear_margin(expected, first):
+    """A quarter of the interval, which is two points here."""
+    slow = Candidate("rda", Expected(expected, expected - 0.04, expected + 0.04), 9, 9)
+    ranked = _ranked([Candidate("clarity", Expected(0.85, 0.81, 0.89), 1, 0), slow])
+    assert ranked[0].method == first
+    assert len(ranked) == 2
 
 
 def test_the_command(pair, tmp_path, capsys):

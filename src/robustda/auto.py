@@ -2,9 +2,10 @@
 
 Each candidate is a run folder of its own under ``candidates/``. They are compared by the accuracy to be expected on the
 target (`robustda.expect`: how often a model agrees with classifiers that were built in other ways): no label of it is
-needed. The winner's files are copied into the run folder itself, so that predict, report and export find them there;
-``auto.json`` says who was tried, what is expected of each, and why the winner won. The same command goes on with what
-was stopped, by the plan that it made at first.
+needed. RDA has to be better by a clear margin: where it is close, clarity is right more often. The winner's files are
+copied into the run folder itself, so that predict, report and export find them there; ``auto.json`` says who was tried,
+what is expected of each, and why the winner won. The same command goes on with what was stopped, by the plan that it
+made at first.
 """
 
 from __future__ import annotations
@@ -91,8 +92,7 @@ def fit_auto(
         slow = create_method("rda", **settings, **plan)
         tried.append(slow.fit(out=folder / "candidates" / "rda", **learn))
     views = _views(fast, source, target, runtime, settings)
-    candidates = [_judged(method, target, views) for method in tried]
-    candidates.sort(key=lambda candidate: -candidate.expected.value)
+    candidates = _ranked([_judged(method, target, views) for method in tried])
     best = candidates[0]
     note = {"chosen": best.method, "why": _why(candidates), "candidates": [_line(one) for one in candidates]}
     with disk_trouble(folder):
@@ -165,6 +165,18 @@ def _judged(method: Method, target: Domain, views: list[np.ndarray]) -> Candidat
     return Candidate(method.name, expected, float(method.summary_["seconds"]), int(method.summary_["steps"]))
 
 
+def _ranked(candidates: list[Candidate]) -> list[Candidate]:
+    """The best first; the first that was tried, which is right more often, unless another one is clearly better."""
+    first, others = candidates[0], sorted(candidates[1:], key=lambda candidate: -candidate.expected.value)
+    better = others and others[0].expected.value > first.expected.value and not _close(others[0], first)
+    return [others[0], first, *others[1:]] if better else [first, *others]
+
+
+def _close(one: Candidate, other: Candidate) -> bool:
+    """Whether it cannot be told which of them is better."""
+    return abs(one.expected.value - other.expected.value) < (one.expected.high - one.expected.low) / 4
+
+
 def _take(folder: Path, best: Candidate, note: dict[str, Any]) -> None:
     """Have the winner's files in the run folder itself, in an order in which it never looks finished before it is."""
     won = folder / "candidates" / best.method
@@ -189,8 +201,9 @@ def _why(candidates: list[Candidate]) -> str:
     text = f"{best.method}: about {value:.0%} of the target should be right ({low:.0%} to {high:.0%})"
     if others:
         text += ", against " + ", ".join(f"{one.expected.value:.0%} with {one.method}" for one in others)
-        if value - others[0].expected.value < (high - low) / 4:
+        if _close(best, others[0]):
             text += "; that is too close to be sure"
+            text += f", and {best.method} is right more often then" if value < others[0].expected.value else ""
     return text
 
 

@@ -76,11 +76,14 @@ def test_labels_of_the_target_have_no_part_in_the_choice(tmp_path):
 
 
 def test_the_reason_in_words():
-    clear = [Candidate("rda", Expected(0.9, 0.86, 0.94), 9, 9), Candidate("clarity", Expected(0.7, 0.6, 0.8), 1, 0)]
+    clear = [Candidate("rda", Expected(0.9, 0.86, 0.94), 9, 9), Candidate("clarity", Expected(0.7, 0.66, 0.74), 1, 0)]
     assert _why(clear) == "rda: about 90% of the target should be right (86% to 94%), against 70% with clarity"
     close = [clear[0], Candidate("clarity", Expected(0.89, 0.85, 0.93), 1, 0)]
     assert _why(close).endswith("too close to be sure")
     assert _why(close[::-1]).endswith("too close to be sure, and clarity is right more often then")
+    unsure = [Candidate("clarity", Expected(0.85, 0.84, 0.86), 1, 0), Candidate("rda", Expected(0.88, 0.8, 0.96), 9, 9)]
+    assert _ranked(unsure) == unsure
+    assert _why(unsure).endswith("clarity is right more often then"), "whichever of the two is known less well"
 
 
 @pytest.mark.parametrize(("expected", "first"), [(0.95, "rda"), (0.86, "clarity"), (0.84, "clarity"), (0.6, "clarity")])

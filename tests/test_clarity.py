@@ -228,12 +228,13 @@ def test_marked_examples_are_judged_among_their_own_kind() -> None:
     assert min(trust[~odd].mean(), ignoring[~odd].mean()) > 0.9
 
 
-def believed_of(x: np.ndarray, given: np.ndarray, odd: np.ndarray | None) -> np.ndarray:
-    """What Clarity believes each of these to be of, −1 for nothing."""
+def believed_of(x: np.ndarray, given: np.ndarray, odd: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """What Clarity believes each of these to be of, −1 for nothing; and whose label it trusts."""
     domain, device = Domain.from_arrays(x, given), torch.device("cpu")
     inputs, labels = Inputs(domain, device), torch.from_numpy(given)
     task = Task(source=inputs, labels=labels, target=inputs, n_classes=4, device=device, corrupted=odd)
-    return Clarity(**BRIEF).believed(x, task, lambda some: some).codes.numpy()
+    codes = Clarity(**BRIEF).believed(x, task, lambda some: some).codes.numpy()
+    return codes, task.memory["trust"].numpy() > 0
 
 
 @pytest.mark.parametrize(("wrong", "kept"), [(0.0, True), (0.25, False)])
@@ -244,10 +245,13 @@ def test_corrupted_examples_are_believed_only_where_nearly_all_labels_are_right(
     odd = rng.random(600) < 0.3
     x = (np.where(odd[:, None], 0, 4 * rng.normal(size=(4, 16))[true]) + rng.normal(size=(600, 16))).astype(np.float32)
     given = np.where(rng.random(600) < wrong, (true + rng.integers(1, 4, 600)) % 4, true)
-    believed = believed_of(x, given, odd)
+    believed, trust = believed_of(x, given, odd)
+    np.testing.assert_array_equal(trust, believed == given)
     assert (believed[odd] >= 0).mean() > 0.95 if kept else (believed[odd] >= 0).mean() < 0.05
     assert (believed[~odd] == true[~odd]).mean() > 0.95
-    assert (believed_of(x, given, None)[odd] >= 0).mean() > 0.5, "who is not known to be corrupted is judged as others"
+    assert (believed_of(x, given, None)[0][odd] >= 0).mean() > 0.5, (
+        "who is not known to be corrupted is judged as others"
+    )
 
 
 def test_tuning_goes_on_from_the_head_and_keeps_the_statistics(tmp_path: Path) -> None:

@@ -173,8 +173,9 @@ def _ranked(candidates: list[Candidate]) -> list[Candidate]:
 
 
 def _close(one: Candidate, other: Candidate) -> bool:
-    """Whether it cannot be told which of them is better."""
-    return abs(one.expected.value - other.expected.value) < (one.expected.high - one.expected.low) / 4
+    """Whether it cannot be told which of them is better: they differ by less than a quarter of the wider interval."""
+    width = max(each.expected.high - each.expected.low for each in (one, other))
+    return abs(one.expected.value - other.expected.value) < width / 4
 
 
 def _take(folder: Path, best: Candidate, note: dict[str, Any]) -> None:

@@ -100,14 +100,15 @@ class Believing(Method):
         decided = torch.zeros(len(labels), dtype=torch.bool) if task.confirmed is None else task.confirmed.cpu()
         wrong = torch.where(decided, 0.0, torch.from_numpy(evidence.wrong))
         counts = torch.bincount(labels, minlength=task.n_classes).clamp(min=1)
+        needed = np.full(len(labels), _LIKELY) if odd is None else np.where(odd, _SURE, _LIKELY)
         task.memory |= {
-            "trust": (torch.from_numpy(~evidence.issues) | decided).float(),
+            "trust": (torch.from_numpy(evidence.wrong <= 1 - needed) | decided).float(),
             "mean_loss": -torch.log1p(-wrong.clamp(max=1 - 1e-9)).float(),
             "threshold": torch.full((len(labels),), 0.5).neg().log1p().neg(),
             "noise_rate": torch.zeros(task.n_classes, dtype=torch.float64).index_add_(0, labels, wrong) / counts,
         }
-        enough = evidence.confidence > (_LIKELY if odd is None else np.where(odd, _SURE, _LIKELY))
-        suggested = torch.where(torch.from_numpy(enough), torch.from_numpy(evidence.suggested), -1)
+        enough = torch.from_numpy(evidence.confidence > needed)
+        suggested = torch.where(enough, torch.from_numpy(evidence.suggested), -1)
         return Belief(labels, torch.where(decided, labels, suggested), task.n_classes)
 
     def odd_ones(self, task: Task) -> np.ndarray | None:

@@ -136,8 +136,7 @@ class Looked:
 def frozen_features(network: Classifier, inputs: Inputs, task: Task) -> Tensor:
     """The backbone's features of every input, in order."""
     backbone = network.backbone
-    how = {"progress": task.progress, "heed": task.heed}
-    found = describe_all(backbone, inputs, low_precision=backbone.low_precision, **how)  # type: ignore[arg-type]
+    found = describe_all(backbone, inputs, low_precision=backbone.low_precision, progress=task.progress, heed=task.heed)
     return torch.from_numpy(found).to(inputs.device)
 
 

@@ -21,12 +21,12 @@ N_FEATURES, N_CLASSES, BATCH = 2048, 31, 32
 Turn = tuple[list[float], str]
 
 
-def robustda_steps(name: str, steps: int, precision: str) -> Turn:
+def robustda_steps(name: str, width: int, steps: int, precision: str) -> Turn:
     from robustda import Domain
     from robustda.methods import create_method
 
     source, labels, target = vectors(BATCH * steps)
-    method = create_method(name, steps=steps, batch_size=BATCH)
+    method = create_method(name, width=width, steps=steps, batch_size=BATCH)
     ticks: list[float] = []
 
     def clocked(build: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -49,7 +49,7 @@ def robustda_steps(name: str, steps: int, precision: str) -> Turn:
     return np.diff(ticks).tolist(), ""
 
 
-def skada_steps(name: str, steps: int) -> Turn:
+def skada_steps(name: str, width: int, steps: int) -> Turn:
     from skada.deep import DANN, MDD
     from skada.deep.modules import GradientReversalLayer
     from skorch.callbacks import Callback
@@ -70,7 +70,7 @@ def skada_steps(name: str, steps: int) -> Turn:
 
     ticks: list[float] = []
     source, labels, target = vectors(BATCH * steps)
-    parts = plain_parts(name)
+    parts = plain_parts(name, width)
     network = nn.Sequential()
     network.add_module("bottleneck", parts["bottleneck"])
     network.add_module("f", parts["f"])
@@ -88,13 +88,13 @@ def skada_steps(name: str, steps: int) -> Turn:
     return np.diff(ticks).tolist(), ""
 
 
-def pytorch_adapt_steps(name: str, steps: int) -> Turn:
+def pytorch_adapt_steps(name: str, width: int, steps: int) -> Turn:
     from pytorch_adapt.datasets import CombinedSourceAndTargetDataset, DataloaderCreator, SourceDataset, TargetDataset
     from pytorch_adapt.hooks import DANNHook
     from torch.utils.data import TensorDataset
 
     source, labels, target = (torch.from_numpy(array) for array in vectors(BATCH * steps))
-    parts = plain_parts(name)
+    parts = plain_parts(name, width)
     models = {"G": parts["bottleneck"], "C": parts["f"], "D": nn.Sequential(parts["discriminator"], nn.Flatten(0))}
     rate, rest = sgd(name)
     hook = DANNHook([torch.optim.SGD(model.parameters(), lr=rate, **rest) for model in models.values()])
@@ -108,11 +108,11 @@ def pytorch_adapt_steps(name: str, steps: int) -> Turn:
     return np.diff(ticks).tolist(), ""
 
 
-def matrix_products(name: str, steps: int, precision: str) -> Turn:
+def matrix_products(name: str, width: int, steps: int, precision: str) -> Turn:
     from robustda.engine import Runtime, place
     from robustda.methods import create_method
 
-    network = create_method(name).network((N_FEATURES,), N_CLASSES)
+    network = create_method(name, width=width).network((N_FEATURES,), N_CLASSES)
     place(network, torch.device("cpu"), Runtime(device="cpu", precision=precision))
     layers = []
     for number, (part, layer) in enumerate(pair for pair in network.named_modules() if isinstance(pair[1], nn.Linear)):
@@ -174,11 +174,11 @@ def their_issues(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     return find_label_issues(labels, probabilities, filter_by="confident_learning")
 
 
-def plain_parts(name: str) -> dict[str, nn.Module]:
+def plain_parts(name: str, width: int) -> dict[str, nn.Module]:
     """The layers of our network for vectors, made of PyTorch's own modules."""
     from robustda.methods import create_method
 
-    network = create_method(name).network((N_FEATURES,), N_CLASSES)
+    network = create_method(name, width=width).network((N_FEATURES,), N_CLASSES)
     return {part: plain(module) for part, module in network.named_children() if part != "backbone"}
 
 

@@ -76,7 +76,7 @@ def domain_loss(source: Tensor, target: Tensor, weights: Tensor | None = None) -
 
 def domain_accuracy(source: Tensor, target: Tensor) -> Tensor:
     """Share of the examples whose domain is told right, the domains counted alike: .5 is confusion, 1 a lost game."""
-    return ((source > 0).float().mean() + (target <= 0).float().mean()).detach() / 2
+    return ((source > 0).mean(dtype=torch.float32) + (target <= 0).mean(dtype=torch.float32)) / 2
 
 
 def transferable(

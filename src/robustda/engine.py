@@ -25,6 +25,7 @@ from robustda.descent import Descent
 from robustda.errors import ConfigError
 from robustda.layers import Wide
 from robustda.methods.base import Batch, Method, Phase, Task
+from robustda.nets import Backbone
 from robustda.profile import Profile
 from robustda.ranks import Ranks, alone
 from robustda.tracking import tracker_names
@@ -160,10 +161,10 @@ class Runtime:
 def place(network: torch.nn.Module, device: torch.device, runtime: Runtime | None = None) -> None:
     """Move a network to its device, in the layout and precision that suit it there; float32 without a runtime."""
     network.to(device)
-    backbone = getattr(network, "backbone", network)
-    if device.type == "cuda":
-        backbone.to(memory_format=torch.channels_last)
-    backbone.low_precision = runtime is not None and runtime.bfloat16(device)
+    for backbone in (layer for layer in network.modules() if isinstance(layer, Backbone)):
+        if device.type == "cuda":
+            backbone.to(memory_format=torch.channels_last)
+        backbone.low_precision = runtime is not None and runtime.bfloat16(device)
     low = runtime is not None and runtime.bfloat16_products(device)
     for layer in network.modules():
         if isinstance(layer, Wide):
@@ -298,7 +299,7 @@ class Stepper:
             rate = rate if self.rate_share == 1 else rate * self.rate_share
             for group in self.optimizer.param_groups:
                 group["lr"].copy_(torch.as_tensor(rate * group["share"]))
-            self.optimizer.step()
+            self.optimizer.descend()
         if not self._names:
             self._names = list(terms)
             before = [self._carried.get(name, torch.zeros(())) for name in terms]
@@ -311,12 +312,12 @@ class Stepper:
         source = task.source.gather(rows) if task.source.resident else next(streamed).now
         if not self.phase.uses_target:
             source = task.source.augmented(source, views)
-            return Batch(source, task.labels[rows], rows, source[:0])
+            return Batch(source, task.labels.index_select(0, rows), rows, source[:0])
         target = task.target.gather(self._target_rows) if task.target.resident else next(streamed).now
         # Augmented together: on a GPU the small operations of it cost as much for one domain as for two.
         both = task.source.augmented(torch.cat([source, target]), views)
         count = len(rows)
-        return Batch(both[:count], task.labels[rows], rows, both[count:], both)
+        return Batch(both[:count], task.labels.index_select(0, rows), rows, both[count:], both)
 
     def _record(self) -> None:
         torch.cuda.synchronize()

@@ -38,6 +38,7 @@ from robustda.exported import FILES, Exported, Format, as_run, file_digest, load
 from robustda.extras import needs
 from robustda.files import save_tensors
 from robustda.methods.base import Method
+from robustda.nets import Backbone
 from robustda.predict import describe, load, predict_proba
 
 __all__ = ["TOLERANCE", "Deployed", "Export", "export_run"]
@@ -221,9 +222,11 @@ def _on_cpu(method: Method) -> Iterator[None]:
     from robustda.engine import place
 
     device = next(iter(method.network_.state_dict().values())).device
-    low = method.network_.backbone.low_precision
+    backbones = [layer for layer in method.network_.modules() if isinstance(layer, Backbone)]
+    low = [backbone.low_precision for backbone in backbones]
     place(method.network_.eval(), torch.device("cpu"))
-    set_checkpointing(method.network_.backbone, False)
+    for backbone in backbones:
+        set_checkpointing(backbone, False)
     wants_gradient = {name: p.requires_grad for name, p in method.network_.named_parameters()}
     try:
         yield
@@ -231,7 +234,8 @@ def _on_cpu(method: Method) -> Iterator[None]:
         for name, parameter in method.network_.named_parameters():
             parameter.requires_grad_(wants_gradient[name])
         method.network_.to(device)
-        method.network_.backbone.low_precision = low
+        for backbone, before in zip(backbones, low, strict=True):
+            backbone.low_precision = before
 
 
 @contextmanager

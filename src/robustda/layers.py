@@ -61,7 +61,8 @@ class _Product(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, factor: Tensor) -> Tensor:
         x = x.to(factor.dtype)
         ctx.save_for_backward(x, factor)
-        return torch.mm(x, factor.t()).to(bias.dtype).add_(bias)
+        product = torch.mm(x, factor.t())
+        return product.add_(bias) if product.dtype == bias.dtype else product + bias
 
     @staticmethod
     @once_differentiable
@@ -69,16 +70,17 @@ class _Product(torch.autograd.Function):
         x, factor = ctx.saved_tensors
         whole = gradients[0]
         rows = _rows_that_matter(whole)
-        gradient = whole[:rows].to(factor.dtype)
+        part, x = (whole, x) if rows == len(whole) else (whole[:rows], x[:rows])
+        gradient = part.to(factor.dtype)
         by_input = by_weight = by_bias = None
         if ctx.needs_input_grad[0]:
             by_input = torch.mm(gradient, factor).to(whole.dtype)
             if rows < len(whole):
                 by_input = torch.cat([by_input, by_input.new_zeros(len(whole) - rows, by_input.shape[1])])
         if ctx.needs_input_grad[1]:
-            by_weight = torch.mm(gradient.t(), x[:rows])
+            by_weight = torch.mm(gradient.t(), x)
         if ctx.needs_input_grad[2]:
-            by_bias = whole[:rows].sum(0)
+            by_bias = part.sum(0)
         return by_input, by_weight, by_bias, None
 
 

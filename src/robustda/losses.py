@@ -36,8 +36,9 @@ def weighted_risk(logits: Tensor, labels: Tensor, weights: Tensor | None = None)
     >>> float(weighted_risk(logits, torch.tensor([0, 0]), torch.tensor([1.0, 0.0]))).__round__(4)
     0.1269
     """
-    losses = F.cross_entropy(_wide(logits), labels, reduction="none")
-    return losses.mean() if weights is None else masked_mean(losses, weights)
+    if weights is None:
+        return F.cross_entropy(_wide(logits), labels)
+    return masked_mean(F.cross_entropy(_wide(logits), labels, reduction="none"), weights)
 
 
 def margin_discrepancy(
@@ -154,7 +155,7 @@ def entropy(logits: Tensor) -> Tensor:
 
 def _wide(logits: Tensor) -> Tensor:
     """At least float32: half precision ends at 65,504, which a sum or a logarithm of large logits soon exceeds."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return logits if logits.dtype == torch.float32 else logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:

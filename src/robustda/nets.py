@@ -28,6 +28,7 @@ __all__ = [
     "create_backbone",
     "head",
     "load_weights",
+    "look",
     "usual_backbone",
 ]
 
@@ -51,10 +52,7 @@ class Classifier(nn.Module):
 
     def described(self, x: Tensor) -> Tensor:
         """What the backbone makes of the inputs."""
-        if self.backbone.low_precision:
-            with torch.autocast(x.device.type, torch.bfloat16):
-                return cast(Tensor, self.backbone(x)).float()
-        return cast(Tensor, self.backbone(x)).float()
+        return look(self.backbone, x)
 
     def features(self, x: Tensor) -> Tensor:
         """The representation that both classifiers see."""
@@ -119,6 +117,14 @@ class Backbone(nn.Module):
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):
                     module.eval()
         return self
+
+
+def look(backbone: Backbone, x: Tensor) -> Tensor:
+    """What a backbone makes of the inputs, in its precision, as float32."""
+    if backbone.low_precision:
+        with torch.autocast(x.device.type, torch.bfloat16):
+            return cast(Tensor, backbone(x)).float()
+    return cast(Tensor, backbone(x)).float()
 
 
 class Identity(Backbone):

@@ -219,7 +219,7 @@ class Method(Fitted):
 
     def rate(self, steps: int) -> Schedule:
         """The learning rate η·(1 + decay·i)^−.75 as a function of progress in a phase of so many steps."""
-        return lambda progress: self.learning_rate * (1 + self.decay * progress * steps) ** -0.75
+        return lambda progress: self.learning_rate * (1 + progress * (self.decay * steps)) ** -0.75
 
     def parameter_groups(self, network: nn.Module) -> list[dict[str, Any]]:
         """Parameters with their share of the learning rate: a pretrained backbone's is smaller."""

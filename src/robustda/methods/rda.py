@@ -197,9 +197,8 @@ class RDA(AdversarialMethod):
 
         def loss(batch: Batch, progress: Tensor) -> dict[str, Tensor]:
             play = Play.of(network, batch, reversal(progress))
-            losses = F.cross_entropy(play.source, batch.labels, reduction="none")
             if self.del_pmd and not online:
-                terms = {"risk": losses.mean()}
+                terms = {"risk": weighted_risk(play.source, batch.labels)}
                 terms |= margin_discrepancy(
                     play.adversary_source,
                     play.labels_source,
@@ -208,6 +207,7 @@ class RDA(AdversarialMethod):
                     alpha=self.alpha,
                 )
                 return play.report(terms)
+            losses = F.cross_entropy(play.source, batch.labels, reduction="none")
             trusted = self.trusted_now(losses, progress) if online else torch.ones_like(losses)
             # Online the plain discrepancy is that of the trusted examples too: a Q' of all of them.
             proxy = trusted if self.del_pmd or whole else trusted * proxy_mask(losses, share(progress))

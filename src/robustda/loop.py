@@ -21,6 +21,7 @@ from robustda.data.views import view
 from robustda.engine import Runtime, Stepper, place
 from robustda.errors import RobustDAWarning
 from robustda.evaluation import judge, sample_logits, schedules
+from robustda.folding import fold, unfold
 from robustda.health import Diverged, Health
 from robustda.methods.base import Method, Phase, Task
 from robustda.outcome import conclude
@@ -125,6 +126,7 @@ class Run:
         self.ranks.leave()
         self.ranks.undivide(phase.network)
         uncompile(phase.network)
+        unfold(phase.network)
         in_one(phase.network)
 
     def _phases(self, tensors: dict[str, Tensor], first: int, step: int) -> Phase:
@@ -204,6 +206,9 @@ class Run:
         elif self.runtime.compile and self.ranks.first:
             message = "compile is for a GPU, without pieces and checkpointing: nothing is compiled"
             warnings.warn(message, RobustDAWarning, stacklevel=2)
+        # Several ranks put something of their own in the place of batch norm.
+        if self.device.type == "cuda" and whole and not self.runtime.compile and self.ranks.size == 1:
+            fold(phase.network)
         self.ranks.divide(phase.network)
         return phase
 

@@ -16,6 +16,7 @@ from robustda.bench.data import noisy_domain, target_domain
 from robustda.data.batches import Inputs
 from robustda.description import describe_all
 from robustda.engine import Stepper
+from robustda.errors import RobustDAWarning
 from robustda.losses import class_confusion, class_surplus, entropy
 from robustda.methods.opinions import TwoOpinions
 from robustda.methods.task import Task
@@ -223,7 +224,8 @@ def test_marked_examples_are_judged_among_their_own_kind() -> None:
     source, target = Domain.from_arrays(x, y, corrupted=odd), Domain.from_arrays(x[~odd])
     trust = Clarity(**BRIEF).fit(source, target, **QUIET).trust_
     assert trust[odd].mean() > 0.9
-    ignoring = Clarity(**BRIEF, corrupted="ignore").fit(source, target, **QUIET).trust_
+    with pytest.warns(RobustDAWarning, match="wrong by a rule"):  # which is what it looks like
+        ignoring = Clarity(**BRIEF, corrupted="ignore").fit(source, target, **QUIET).trust_
     assert ignoring[odd].mean() < 0.1
     assert min(trust[~odd].mean(), ignoring[~odd].mean()) > 0.9
 
@@ -267,6 +269,58 @@ def test_tuning_goes_on_from_the_head_and_keeps_the_statistics(tmp_path: Path) -
     frozen = Clarity(**BRIEF, backbone=Normed()).fit(source, target, **QUIET)
     agree = (method.predict(target) == frozen.predict(target)).mean()
     assert agree > 0.8, "six small steps from the head that was learned do not change much"
+
+
+class Seen(nn.Module):
+    """A little of a photograph: its colours by quarters, behind a convolution with batch norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.layers = nn.Sequential(nn.Conv2d(3, 6, 3, stride=4, bias=False), nn.BatchNorm2d(6), nn.ReLU())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.adaptive_avg_pool2d(self.layers(x), 2).flatten(1)
+
+
+def quarters(seed: int, size: int = 72) -> Domain:
+    """Images of three classes, by which quarter is bright."""
+    rng = np.random.default_rng(seed)
+    codes = np.arange(90) % 3
+    images = (90 * rng.random((90, size, size, 3))).astype(np.uint8)
+    half = size // 2
+    for k, (top, left) in enumerate(((0, 0), (half, 0), (half, half))):
+        images[codes == k, top : top + half, left : left + half, k] += 120
+    return Domain.from_arrays(images, codes)
+
+
+def test_where_images_are_tuned_the_members_stay_with_the_backbone_as_it_came(tmp_path: Path) -> None:
+    source, target = quarters(0), quarters(1)
+    own = Seen()
+    method = Clarity(**BRIEF, backbone=own, tune=True, augment="none", mirror=False)
+    method.fit(source, target, out=tmp_path / "run", **QUIET)
+    network = method.network_
+    assert isinstance(network, TwoOpinions)
+    assert network.as_it_came is not None
+    assert network.members is not None
+    for name, tensor in own.state_dict().items():
+        torch.testing.assert_close(network.as_it_came.state_dict()[f"model.{name}"], tensor, rtol=0, atol=0)
+    assert not torch.equal(network.backbone.state_dict()["model.layers.0.weight"], own.state_dict()["layers.0.weight"])
+    assert not network.train().as_it_came.training  # type: ignore[union-attr]
+    inputs = Inputs(target, torch.device("cpu"), crop=63)
+    x = inputs.test(torch.arange(90))
+    with torch.no_grad():
+        described = network.eval().described(x)
+        tuned, came = described.chunk(2, dim=1)
+        torch.testing.assert_close(came, network.as_it_came(x))
+        alone = network.first(tuned).log_softmax(dim=1) / 2 + network.members(came)
+        torch.testing.assert_close(network(x), alone / network.temperature)
+        assert network.features(x).shape == (90, 3 * 32)
+    assert (method.predict(target) == target.y).mean() > 0.9
+    again = robustda.load(tmp_path / "run", backbone=Seen())
+    np.testing.assert_allclose(again.predict_proba(target), method.predict_proba(target), atol=1e-6)
+    one = Clarity(**BRIEF, backbone=own, tune=True, voices="one", augment="none").network((63, 63, 3), 3)
+    assert one.as_it_came is None, "where nobody goes by it it is not kept"
 
 
 def test_batch_norm_learns_unless_it_is_to_keep() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ import torch
 from robustda._version import __version__
 from robustda.data.domain import Domain
 from robustda.data.wording import plural
-from robustda.errors import RunError
+from robustda.doubts import doubts_of, in_words
+from robustda.errors import RobustDAWarning, RunError
 from robustda.evaluation import accuracy
 from robustda.files import save_tensors
 from robustda.health import remedy
@@ -79,6 +81,11 @@ def _summary(run: Run, probabilities: np.ndarray) -> dict[str, Any]:
         summary["class_noise_rates"] = memory["noise_rate"].tolist()
     if "expected" in memory:
         summary["expected_accuracy"] = dict(zip(("value", "low", "high"), memory["expected"].tolist(), strict=True))
+    if found := doubts_of(memory, run.source.classes):
+        summary["doubts"] = found
+        if run.ranks.first:
+            for said in in_words(found):
+                warnings.warn(said, RobustDAWarning, stacklevel=2)
     if run.rate_share < 1:
         summary["rolled_back_to_rate"] = run.rate_share
     if "select_step" in memory:

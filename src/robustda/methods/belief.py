@@ -70,7 +70,7 @@ class Believing(Method):
     corrupted: Literal["tell_apart", "ignore"] = "tell_apart"
 
     def believed(self, source: Described, task: Task, unit: Callable[[np.ndarray], np.ndarray]) -> Belief:
-        """What each source example is believed to be of. Leaves `trust` in the memory.
+        """What each source example is believed to be of. Leaves `trust`, and `rules` of the noise, in the memory.
 
         `source` are features of all source examples, which `unit` brings to unit length, all or some at a time. What a
         person has decided is believed as it is.
@@ -79,6 +79,7 @@ class Believing(Method):
         given = Belief(labels, labels, task.n_classes)
         if not self.clean:
             return given
+        from robustda.noise.rules import find_rules
         from robustda.noise.strangers import judge_labels
 
         try:
@@ -109,7 +110,17 @@ class Believing(Method):
         }
         enough = torch.from_numpy(evidence.confidence > needed)
         suggested = torch.where(enough, torch.from_numpy(evidence.suggested), -1)
-        return Belief(labels, torch.where(decided, labels, suggested), task.n_classes)
+        suggested = torch.where(decided, labels, suggested)
+        known = suggested >= 0
+        rules = find_rules(suggested[known].numpy(), labels[known].numpy(), task.n_classes)
+        task.memory["rules"] = torch.tensor(rules, dtype=torch.float64).view(-1, 4)
+        return Belief(labels, suggested, task.n_classes)
+
+    def share_wrong(self, task: Task) -> float:
+        """How many of the labels were judged to be wrong."""
+        if "noise_rate" not in task.memory:
+            return 0.0
+        return float(task.memory["noise_rate"].to(task.device)[task.labels].mean())
 
     def odd_ones(self, task: Task) -> np.ndarray | None:
         """Whose pixels are corrupted; None where that is not asked for or cannot be told."""

@@ -8,7 +8,7 @@
    clusters of the same features. The two are multiplied. How much of the target should be right by that is judged by
    classifiers of other kinds (`expect.py`), and probabilities are made as sure as that on average.
 4. `further`, if asked for by `tune`: the whole network goes on from there, on augmented images, its backbone slowly and
-   with the batch statistics that it came with; the members are asked again on its features.
+   with the batch statistics that it came with. The members stay with the features of the backbone as it came.
 
 A backbone that knows nothing yet is trained in `learn`, on the examples themselves, and there is no second opinion.
 Its first features may take one class of the target for another as a whole, and confusion would then make that final: so
@@ -18,6 +18,7 @@ It takes no noise rate and no choice by target labels; on frozen features some f
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -34,7 +35,7 @@ from robustda.data.domain import Domain
 from robustda.data.views import SMALL
 from robustda.description import describe_all
 from robustda.errors import DataError, RobustDAWarning
-from robustda.expect import expected_accuracy, temperature_for
+from robustda.expect import calibrate, expected_accuracy, temperature_for
 from robustda.expect import opinions as other_views
 from robustda.losses import class_confusion, class_surplus
 from robustda.methods.base import Batch, Phase, Schedule, Task
@@ -44,8 +45,9 @@ from robustda.methods.opinions import TwoOpinions
 from robustda.methods.prototypes import no_loss
 from robustda.methods.registry import register
 from robustda.methods.task import forward_all
-from robustda.nets import Pixels
+from robustda.nets import Backbone, Pixels
 from robustda.noise.witnesses import Description
+from robustda.presence import lacking
 
 __all__ = ["Clarity"]
 
@@ -54,6 +56,7 @@ _SEEN = "seen"  # there too: how frequent each head's predictions on the target 
 _WINDOW = 20  # examples a class over which these frequencies are taken: fewer say more of chance than of the classes
 _HELD, _RELEASED = 0.4, 0.7  # the progress up to which they are held to the source's, and from which on not at all
 _POOR = 0.5  # of the target right: less than that is no success
+_DISCOUNT = math.log(0.02)  # what is said for a class that the target seems to lack is divided by fifty
 
 
 @register("clarity")
@@ -75,6 +78,8 @@ class Clarity(Agreeing):
     voices: two multiplies what the network says with what the members say; one leaves it at the network.
     mirror: describe a photograph by the mean of its features and its mirror image's, which takes the backbone twice as
         long; not where `augment` is none or shift, or on images of up to 64 pixels.
+    missing: discount predicts a class that the target seems to lack only where much speaks for it; ignore takes all
+        classes to be there. Which seem to be missing is said in either case.
     tune: train the whole network afterwards, for `steps` steps; a backbone that knows nothing yet is trained for so
         many in any case.
     batch_size: source examples in a step; as many target examples join them, and confusion shows in many better than in
@@ -91,7 +96,7 @@ class Clarity(Agreeing):
     )
 
     batch_size: int = 64
-    backbone_rate: float = 0.02
+    backbone_rate: float = 0.03
     batch_norm: Literal["learn", "keep"] = "keep"
     sharpness: float = 10.0
     width: int = 512
@@ -104,6 +109,7 @@ class Clarity(Agreeing):
     smoothing: float = 0.1
     voices: Literal["two", "one"] = "two"
     mirror: bool = True
+    missing: Literal["discount", "ignore"] = "discount"
     tune: bool = False
 
     def __post_init__(self) -> None:
@@ -120,6 +126,8 @@ class Clarity(Agreeing):
         network.mirrored = self.mirror and network.knowing and photographs
         if network.knowing and self.voices == "two":
             network.members = self.members_for(backbone.out_features, n_classes)
+            if self.tune and len(example_shape) == 3:
+                network.keep_as_it_came()
         return network
 
     def phases(self) -> list[Callable[[Task], Phase]]:
@@ -176,9 +184,14 @@ class Clarity(Agreeing):
         phase = self._phase("further", network, task, self.steps, self.learning_rate)
 
         def end() -> None:
-            source, target = (_features(network, inputs, task, keep=False) for inputs in (task.source, task.target))
-            self._conclude(network, source, target, task)
+            tuned = _features(network, task.target, task, keep=False)
+            if network.as_it_came is None:
+                self._conclude(network, _features(network, task.source, task, keep=False), tuned, task)
+                return
+            source, target = (_by(network.as_it_came, inputs, network, task) for inputs in both)
+            self._conclude(network, source, target, task, np.concatenate([tuned, target], axis=1))
 
+        both = task.source, task.target
         return replace(phase, end=end if network.knowing else None)
 
     def _phase(self, name: str, network: TwoOpinions, task: Task, steps: int, rate: float) -> Phase:
@@ -220,8 +233,18 @@ class Clarity(Agreeing):
         return surplus
 
     @torch.no_grad()
-    def _conclude(self, network: TwoOpinions, source: Described, target: Described, task: Task) -> None:
-        """Ask the members on these features, and find out how much of the target should be right: `expected`."""
+    def _conclude(
+        self,
+        network: TwoOpinions,
+        source: Described,
+        target: Described,
+        task: Task,
+        whole: Described | None = None,
+    ) -> None:
+        """Ask the members on these features; find out how much of the target should be right, and what it lacks.
+
+        `whole` is what the network has to go by, where that is more than these.
+        """
         known = (task.memory["believed"] >= 0).nonzero()[:, 0].cpu().numpy()
         rows, there = some_rows(known, np.arange(len(target)), task.n_classes)
         some = (len(rows), len(there)) != (len(known), len(target))
@@ -233,9 +256,11 @@ class Clarity(Agreeing):
             both = torch.from_numpy(xs), labels, torch.from_numpy(xt)
             found = self.opinions(*both, block=BLOCK if some else 0)
             network.members.settle(found)
-        parts = (target[part] for part in np.array_split(there, range(4096, len(there), 4096)))
+        seen = target if whole is None else whole
+        parts = (seen[part] for part in np.array_split(there, range(4096, len(there), 4096)))
         logits = torch.cat([network.say(torch.from_numpy(part).float().to(task.device)) for part in parts])
         said = logits.double().softmax(dim=1).cpu().numpy()
+        missing = self.look_for_classes(xs, codes.numpy(), xt, task)
         if some:  # of many, the main directions tell enough
             look = Description(np.concatenate([xs[::4], xt[::4]]), self.seed)
             xs, xt = look.of(xs), look.of(xt)
@@ -253,6 +278,11 @@ class Clarity(Agreeing):
             warnings.warn(message, RobustDAWarning, stacklevel=2)
         network.temperature.fill_(temperature_for(said, expected.value))
         task.memory["expected"] = torch.tensor(expected, dtype=torch.float64, device=task.device)
+        if len(missing) and self.missing == "discount":
+            shares = np.bincount(codes.numpy(), minlength=task.n_classes) / len(codes)
+            more = lacking(calibrate(said, float(network.temperature)), shares)
+            task.memory["missing"] = torch.from_numpy(np.union1d(missing, more))
+            network.prior[task.memory["missing"].to(task.device)] = _DISCOUNT
 
 
 def _features(network: TwoOpinions, inputs: Inputs, task: Task, *, keep: bool = True) -> Described:
@@ -261,9 +291,13 @@ def _features(network: TwoOpinions, inputs: Inputs, task: Task, *, keep: bool = 
         return rows_of(network.backbone, inputs.array)
     if inputs.images and not network.knowing:
         return forward_all(Pixels(), inputs).cpu().numpy()
+    return _by(network.backbone, inputs, network, task, keep=keep)
+
+
+def _by(backbone: Backbone, inputs: Inputs, network: TwoOpinions, task: Task, *, keep: bool = True) -> np.ndarray:
     # Both domains alike, whichever phase asks.
     how = {"low_precision": task.quick_features, "mirrored": network.mirrored, "progress": task.progress}
-    return describe_all(network.backbone, inputs, keep=keep, heed=task.heed, **how)
+    return describe_all(backbone, inputs, keep=keep, heed=task.heed, **how)
 
 
 def _unit(some: Described) -> np.ndarray:

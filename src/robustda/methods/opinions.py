@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
-from typing import cast
+from functools import partial
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +14,7 @@ from torch.nn import functional as F
 from robustda.data.views import two_views
 from robustda.layers import reverse_gradient
 from robustda.methods.concord import Members
-from robustda.nets import Backbone, Classifier, head
+from robustda.nets import Backbone, Classifier, head, look
 
 __all__ = ["Chorus", "OneLength", "TwoOpinions"]
 
@@ -24,16 +26,23 @@ class TwoOpinions(Classifier):
 
     It has several heads, each with a bottleneck of its own, which lie side by side in one layer. What the heads say on
     average and what the members say is multiplied. Members who have found nothing out yet say the same of all classes.
-    At last all logits are divided by a temperature, so that the probabilities are as sure as they should be.
+    At last all logits are divided by a temperature, so that the probabilities are as sure as they should be, and
+    classes that the target seems to lack are made less likely.
+
+    Where the backbone is tuned, the members may go by a copy of it `as_it_came`: in tuned features the classes lie as
+    the network takes them, and whoever looks for clusters there finds its mistakes confirmed.
     """
 
     temperature: Tensor
+    prior: Tensor
 
     def __init__(self, backbone: Backbone, n_classes: int, width: int, heads: int, *, dropout: float = 0.5) -> None:
         super().__init__(backbone, n_classes, heads * width, dropout=dropout)
         self.f = Chorus(head(width, n_classes, dropout=dropout) for _ in range(heads))  # type: ignore[assignment]
         self.members: Members | None = None
+        self.as_it_came: Backbone | None = None
         self.register_buffer("temperature", torch.ones(()))
+        self.register_buffer("prior", torch.zeros(n_classes))
         self.knowing = backbone.pretrained or backbone.fixed
         """whether its backbone is worth being frozen"""
         self.on_features = False
@@ -43,27 +52,51 @@ class TwoOpinions(Classifier):
         if self.knowing:
             self.bottleneck.insert(0, OneLength(backbone.out_features))
 
+    def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *rest: Any) -> None:
+        state.setdefault(f"{prefix}prior", torch.zeros_like(self.prior))  # models of before it was there
+        super()._load_from_state_dict(state, prefix, *rest)
+
+    def keep_as_it_came(self) -> None:
+        """Keep a copy of the backbone as it is now, for the members."""
+        self.as_it_came = copy.deepcopy(self.backbone).requires_grad_(False).eval()
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        if self.as_it_came is not None:
+            self.as_it_came.eval()
+        return self
+
     def described(self, x: Tensor) -> Tensor:
+        """What the backbone makes of the inputs; not in training, beside it what it made of them as it came."""
         if self.on_features:
             return x.float()
-        # Training sees images either way round already.
-        return two_views(super().described, x) if self.mirrored and not self.training else super().described(x)
+        if self.training:  # which sees images either way round already
+            return look(self.backbone, x)
+        backbones = [self.backbone] if self.as_it_came is None else [self.backbone, self.as_it_came]
+        seen = [two_views(partial(look, one), x) if self.mirrored else look(one, x) for one in backbones]
+        return seen[0] if len(seen) == 1 else torch.cat(seen, dim=1)
+
+    def features(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.bottleneck(self._own(self.described(x))))
 
     def first(self, described: Tensor) -> Tensor:
         """What the heads say on average, without the members."""
-        return super().say(described)
+        return super().say(self._own(described))
 
     def each(self, described: Tensor) -> list[Tensor]:
         """The logits of each head of it. A backbone learns from all of them together as it would from one."""
         chorus = cast(Chorus, self.f)
-        shared = reverse_gradient(described, -1 / len(chorus.heads))  # reversed twice: made smaller, no more
+        shared = reverse_gradient(self._own(described), -1 / len(chorus.heads))  # reversed twice: made smaller, no more
         return chorus.each(self.bottleneck(shared))
 
     def say(self, described: Tensor) -> Tensor:
         logits = self.first(described)
         if self.members is not None:
-            logits = F.log_softmax(logits, dim=1) / 2 + self.members(described)
-        return logits / self.temperature
+            logits = F.log_softmax(logits, dim=1) / 2 + self.members(described[:, -self.backbone.out_features :])
+        return logits / self.temperature + self.prior
+
+    def _own(self, described: Tensor) -> Tensor:
+        return described[:, : self.backbone.out_features]
 
 
 class Chorus(nn.Module):

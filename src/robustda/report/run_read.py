@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robustda.data.labels import label_key
+from robustda.doubts import check_doubts
 from robustda.errors import RunError
 from robustda.reading import read_object, reason
 
@@ -162,6 +163,7 @@ def _summary(path: Path) -> dict[str, Any]:
     expected = found.get("expected_accuracy")
     if expected is not None and not all(0 <= float(expected[name]) <= 1 for name in ("value", "low", "high")):
         raise ValueError(f"{path.name} has {str(expected)[:80]!r} for shares")
+    check_doubts(found.get("doubts", {}), path.name)
     return found
 
 

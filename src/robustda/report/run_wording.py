@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from robustda.doubts import in_words
 from robustda.expect import Expected
 from robustda.report.run_findings import Accuracy, accuracy_of, collapsed, expected_of, game_of, trust_of
 from robustda.report.run_read import RunRecord
@@ -19,7 +20,8 @@ _FEW = 5
 
 def told(run: RunRecord) -> list[str]:
     """What to tell a person who reads no further."""
-    return [*_state(run), *_about_accuracy(run), *_about_trust(run), *_about_health(run)]
+    doubts = [f"{said[0].upper()}{said[1:]}." for said in in_words(run.summary.get("doubts", {}))]
+    return [*_state(run), *_about_accuracy(run), *_about_trust(run), *doubts, *_about_health(run)]
 
 
 def compared(runs: Sequence[RunRecord]) -> list[str]:

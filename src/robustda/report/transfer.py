@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from robustda.expect import Expected, expected_accuracy, opinions
-from robustda.noise.vectors import class_means, stratified_folds, unit
+from robustda.noise.vectors import stratified_folds
 from robustda.noise.witnesses import describe
+from robustda.presence import classes_there
 from robustda.theory import Terms, fit_head, measure_terms
 
 __all__ = ["Transfer", "measure_transfer"]
@@ -21,10 +22,6 @@ Values = npt.NDArray[np.float64]
 
 _MOST = 4_000  # examples of each domain that are learned from: more change little
 _FOLDS = 3
-_MISSING = 0.15
-"""A class is called missing when fewer than this share of the examples it should have resemble it. On Office-31 (six
-tasks, 40 % wrong labels) with 5 or 15 of 31 classes taken out of the target, all of 223 such calls were right, and 46 %
-of the classes were found. With no class missing, one was called so in 5 of 48 audits, 4 of them at 60 % noise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,9 +70,9 @@ def measure_transfer(
     known = _enough(trusted, believed)
     near = known if proxy is None or not (proxy & known).any() else proxy & known
     plain, adapted = _expectations(source, believed, n_classes, target, known, seed)
-    expected, resembling, missing = _classes_there(source, believed, n_classes, target)
+    presence = classes_there(source, believed, n_classes, target)
     terms = measure_terms(source, believed, target, n_classes=n_classes, trusted=known, proxy=near, seed=seed)
-    return Transfer(terms, plain, adapted, expected, resembling, missing)
+    return Transfer(terms, plain, adapted, *presence)
 
 
 def _expectations(
@@ -96,24 +93,6 @@ def _expectations(
     plain = _softmax(fit_head(at_home, labels, n_classes).scores(away))
     held_out = {"source_probabilities": unseen, "source_labels": labels}
     return expected_accuracy(plain, views.values(), **held_out), expected_accuracy(views["concord"], views.values())
-
-
-def _classes_there(source: Single, believed: Codes, n_classes: int, target: Single) -> tuple[Values, Codes, Codes]:
-    """How many examples of each class the target should have, how many resemble it, and which it seems to lack."""
-    counts = np.bincount(believed, minlength=n_classes)
-    expected = counts / len(believed) * len(target)
-    a, b = unit(source), unit(target)
-    middle = a.mean(axis=0)
-    means = class_means(unit(a - middle), believed, n_classes)
-    # The target's own mean allows for a shift, but lies elsewhere if classes are missing; the source's is the other
-    # way round. What both say is believed.
-    by_shift, by_place = (
-        np.bincount((unit(b - centre) @ means.T).argmax(axis=1), minlength=n_classes)
-        for centre in (b.mean(axis=0), middle)
-    )
-    resembling = np.maximum(by_shift, by_place).astype(np.int64)
-    # Of a class with few examples expected, none at all may be chance.
-    return expected, resembling, np.flatnonzero((resembling < _MISSING * expected) & (expected >= 4))
 
 
 def _enough(trusted: Flags | None, believed: Codes) -> Flags:

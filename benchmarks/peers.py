@@ -108,28 +108,30 @@ def pytorch_adapt_steps(name: str, width: int, steps: int) -> Turn:
     return np.diff(ticks).tolist(), ""
 
 
-def matrix_products(name: str, width: int, steps: int, precision: str) -> Turn:
+def matrix_products(name: str, width: int, steps: int, precision: str = "") -> Turn:
+    """Those of one step: as robustda makes them in that precision, or else as PyTorch does, in float32."""
     from robustda.engine import Runtime, place
+    from robustda.layers import times
     from robustda.methods import create_method
 
     network = create_method(name, width=width).network((N_FEATURES,), N_CLASSES)
-    place(network, torch.device("cpu"), Runtime(device="cpu", precision=precision))
+    place(network, torch.device("cpu"), Runtime(device="cpu", precision=precision or "float32"))
     layers = []
     for number, (part, layer) in enumerate(pair for pair in network.named_modules() if isinstance(pair[1], nn.Linear)):
         dtype = torch.bfloat16 if getattr(layer, "low_precision", False) else torch.float32
         shapes = (2 * BATCH, layer.in_features), layer.weight.shape, (2 * BATCH, layer.out_features)
         x, weight, outcome = (torch.randn(shape, dtype=dtype) for shape in shapes)
         learning = BATCH if part.startswith("f.") else 2 * BATCH  # f learns from the source alone
-        by_input = torch.empty_like(x[:learning]) if number else None  # nobody needs that of the vectors themselves
-        layers.append((x, weight, outcome, learning, by_input, torch.empty_like(weight)))
+        own = times if precision and getattr(layer, "is_wide", False) else torch.mm
+        layers.append((own, x, weight, outcome[:learning], x[:learning], number > 0))
     seconds = []
     for _ in range(steps):
         start = time.perf_counter()
-        for x, weight, outcome, learning, by_input, by_weight in layers:
-            torch.mm(x, weight.t(), out=outcome)
-            torch.mm(outcome[:learning].t(), x[:learning], out=by_weight)
-            if by_input is not None:
-                torch.mm(outcome[:learning], weight, out=by_input)
+        for product, x, weight, outcome, learning, behind_others in layers:
+            product(x, weight.t())
+            product(outcome.t(), learning)
+            if behind_others:  # nobody needs the gradient of the vectors themselves
+                product(outcome, weight)
         seconds.append(time.perf_counter() - start)
     return seconds, ""
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
+from robustda import layers
 from robustda.data.augment import centre_crop, to_float
 from robustda.data.images import fit_image, read_image
 from robustda.errors import ConfigError
@@ -32,6 +33,8 @@ from robustda.nets import (
 needs_data = pytest.mark.skipif(
     not os.environ.get("ROBUSTDA_DATA"), reason="set ROBUSTDA_DATA to the folder with the ResNet-50 weights and images"
 )
+
+LIBRARIES = [False, True] if hasattr(torch.ops.mkldnn, "_linear_pointwise") else [False]
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.1, 0.0, torch.tensor(0.25), torch.tensor(3.0, dtype=torch.float64)])
@@ -119,9 +122,11 @@ def test_a_wide_layer_in_low_precision_trains_like_a_full_one_and_predicts_exact
 
 @pytest.mark.parametrize("learning", [slice(None), slice(0, 5), slice(5, None), slice(0, 0)])
 @pytest.mark.parametrize("low", [False, True])
+@pytest.mark.parametrize("onednn", LIBRARIES)
 def test_a_wide_layer_has_the_gradients_of_a_plain_one_whichever_rows_have_a_part_in_the_loss(
-    learning: slice, low: bool
+    monkeypatch: pytest.MonkeyPatch, learning: slice, low: bool, onednn: bool
 ) -> None:
+    monkeypatch.setattr(layers, "_onednn_is_faster", lambda: onednn)
     torch.manual_seed(0)
     layer, plain = Wide(512, 600), nn.Linear(512, 600)
     plain.load_state_dict(layer.state_dict())
@@ -135,6 +140,33 @@ def test_a_wide_layer_has_the_gradients_of_a_plain_one_whichever_rows_have_a_par
         close = 0.02 * float(theirs.abs().max()) if low else 1e-4
         torch.testing.assert_close(ours, theirs, rtol=0, atol=close)
         assert torch.equal(ours == 0, theirs == 0) or low
+
+
+@pytest.mark.parametrize("onednn", LIBRARIES)
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 700, 3), (63, 64, 65), (0, 5, 4), (4, 0, 5)])
+def test_products_are_the_same_by_either_library(
+    monkeypatch: pytest.MonkeyPatch, onednn: bool, shape: tuple[int, int, int]
+) -> None:
+    monkeypatch.setattr(layers, "_onednn_is_faster", lambda: onednn)
+    rows, inner, columns = shape
+    generator = torch.Generator().manual_seed(0)
+    a, b = torch.randn(rows, inner, generator=generator), torch.randn(inner, columns, generator=generator)
+    for left, right in ((a, b), (a.t().contiguous().t(), b), (a, b.t().contiguous().t())):
+        found = layers.times(left, right)
+        torch.testing.assert_close(found, (a.double() @ b.double()).float(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("vendor", "capability", "faster"), [
+    ("AuthenticAMD", "AVX512", True), ("GenuineIntel", "AVX512", False), ("AuthenticAMD", "AVX2", False),
+])  # fmt: skip
+def test_float32_products_are_left_to_onednn_where_mkl_is_slow(
+    monkeypatch: pytest.MonkeyPatch, vendor: str, capability: str, faster: bool
+) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(Path, "exists", lambda self: True)
+    monkeypatch.setattr(Path, "read_text", lambda self: f"processor\t: 0\nvendor_id\t: {vendor}\n")
+    there = torch.backends.mkl.is_available() and len(LIBRARIES) == 2
+    assert layers._onednn_is_faster.__wrapped__() == (faster and there)
 
 
 def test_a_wide_layer_uses_the_kept_weights_only_as_long_as_they_are_its_own() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-__all__ = ["Dropout", "Wide", "reverse_gradient"]
+__all__ = ["Dropout", "Wide", "reverse_gradient", "times"]
 
 _WIDE = 2**18  # weights of a layer from which on its products are worth some care on a CPU
 
@@ -61,7 +63,7 @@ class _Product(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, factor: Tensor) -> Tensor:
         x = x.to(factor.dtype)
         ctx.save_for_backward(x, factor)
-        product = torch.mm(x, factor.t())
+        product = times(x, factor.t())
         return product.add_(bias) if product.dtype == bias.dtype else product + bias
 
     @staticmethod
@@ -74,14 +76,38 @@ class _Product(torch.autograd.Function):
         gradient = part.to(factor.dtype)
         by_input = by_weight = by_bias = None
         if ctx.needs_input_grad[0]:
-            by_input = torch.mm(gradient, factor).to(whole.dtype)
+            by_input = times(gradient, factor).to(whole.dtype)
             if rows < len(whole):
                 by_input = torch.cat([by_input, by_input.new_zeros(len(whole) - rows, by_input.shape[1])])
         if ctx.needs_input_grad[1]:
-            by_weight = torch.mm(gradient.t(), x)
+            by_weight = times(gradient.t(), x)
         if ctx.needs_input_grad[2]:
             by_bias = part.sum(0)
         return by_input, by_weight, by_bias, None
+
+
+def times(a: Tensor, b: Tensor) -> Tensor:
+    """The matrix product a·b, by the library that is fastest on this processor."""
+    if a.dtype == torch.float32 and a.numel() and _onednn_is_faster():
+        return cast(Tensor, torch.ops.mkldnn._linear_pointwise(a, b.t(), None, "none", [], ""))
+    return torch.mm(a, b)
+
+
+@functools.cache
+def _onednn_is_faster() -> bool:
+    """Whether float32 products are better left to oneDNN, which makes those of bfloat16 anyway, than to MKL.
+
+    PyTorch leaves them to MKL, which on an AMD EPYC with AVX-512 took twice as long as oneDNN did
+    (`benchmarks/cpu_peers.py`). By the processor's name and not by a race: the same machine has to come to the same
+    numbers every time.
+    """
+    listing = Path("/proc/cpuinfo")
+    by_mkl: bool = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+    known = by_mkl and hasattr(torch.ops.mkldnn, "_linear_pointwise") and listing.exists()
+    if not known or "AVX512" not in torch.backends.cpu.get_cpu_capability():
+        return False
+    vendors = {line.split(":")[1].strip() for line in listing.read_text().splitlines() if line.startswith("vendor_id")}
+    return bool(vendors) and "GenuineIntel" not in vendors
 
 
 def _rows_that_matter(gradient: Tensor) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -76,8 +76,8 @@ class Task:
         """
         size = batch_for_all(self.source)
         parts = zip(self.source.in_order(size), torch.split(self.labels, size), strict=True)
-        losses = [nn.functional.cross_entropy(network(x).float(), y, reduction="none") for x, y in parts]
-        return torch.cat(losses)
+        losses = (nn.functional.cross_entropy(network(x).float(), y, reduction="none") for x, y in parts)
+        return _one_after_another(losses, len(self.labels))
 
     def describe(self, method: Method) -> Described:
         """A fixed description of every source example for plain classifiers and neighbours.
@@ -142,5 +142,22 @@ def forward_all(
     network: Callable[[Tensor], Tensor], inputs: Inputs, rows: Tensor | None = None, batch_size: int = 0
 ) -> Tensor:
     """The network's output for every input, or for some rows, in order; in batches that do not need much memory."""
-    batch_size = batch_size or batch_for_all(inputs)
-    return torch.cat([network(batch).float() for batch in inputs.in_order(batch_size, rows)])
+    batches = inputs.in_order(batch_size or batch_for_all(inputs), rows)
+    return _one_after_another((network(batch).float() for batch in batches), len(inputs) if rows is None else len(rows))
+
+
+def _one_after_another(parts: Iterable[Tensor], count: int) -> Tensor:
+    """The parts, which have so many rows in all, in one tensor; none of them is kept by itself.
+
+    Small parts that are kept come to lie between the large things that made them, where these no longer fit when they
+    are made again: the more parts, the more memory.
+    """
+    whole, done = None, 0
+    for part in parts:
+        if whole is None:
+            whole = part.new_empty((count, *part.shape[1:]))
+        whole[done : done + len(part)] = part
+        done += len(part)
+    assert whole is not None
+    assert done == count
+    return whole

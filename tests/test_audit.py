@@ -70,6 +70,50 @@ def test_one_bad_class_among_clean_ones_is_not_hidden():
     assert "class 1 look wrong" in found.headline[0]
 
 
+def with_strangers(strangers: int, width: int = 200) -> tuple[Domain, np.ndarray]:
+    """Twelve classes, and examples of four others, each with any of the twelve labels; and which these are."""
+    rng = np.random.default_rng(1)
+    true = np.r_[np.repeat(np.arange(12), 40), 12 + np.arange(strangers) % 4]
+    strange = true >= 12
+    given = np.where(strange, rng.integers(0, 12, len(true)), true)
+    x = (np.eye(16, width) * 5)[true] + rng.normal(size=(len(true), width))
+    return Domain.from_arrays(x, np.char.add("class ", given.astype(str))), strange
+
+
+def test_what_is_of_no_class_is_said_and_listed_but_not_called_a_wrong_label(tmp_path: Path):
+    source, strange = with_strangers(160)
+    found = audit(source, out=tmp_path)
+    assert found.unlike[strange].mean() > 0.6
+    assert found.unlike[~strange].mean() < 0.02
+    assert not (found.unlike & found.issues).any()
+    assert "clean" not in found.headline[1]
+    share = re.search(r"([\d]+) examples resemble no class, not even that of the label \((\d+)\s%\)", found.headline[0])
+    assert share is not None
+    assert (
+        int(share[1])
+        == found.unlike.sum()
+        == json.loads((tmp_path / "audit.json").read_text())["issues"]["like_no_class"]
+    )
+    table = pd.read_csv(tmp_path / "issues.csv")
+    listed = set(table.loc[table["like_no_class"], "id"].astype(str))
+    assert listed == set(source.ids[found.unlike].tolist())
+    assert (table.loc[table["like_no_class"], "confidence"] < 0.5).all()
+    content = payload(found)["suspects"]
+    assert sum(content["unlike"]) == found.unlike.sum()
+    assert max(np.array(content["confidence"])[np.array(content["unlike"], dtype=bool)]) < 0.5
+
+
+def test_where_all_are_of_some_class_or_classes_are_few_nothing_is_like_none():
+    source, _ = with_strangers(0)
+    found = audit(source)
+    assert found.unlike.mean() < 0.01
+    assert "resemble" not in " ".join(found.headline)
+    assert found.headline[0].startswith("The data look clean")
+    rng = np.random.default_rng(0)
+    hopeless = audit(Domain.from_arrays(rng.normal(size=(200, 200)), rng.integers(0, 4, 200)))
+    assert not hopeless.unlike.any()
+
+
 def test_the_files_say_the_same(tmp_path: Path):
     source, _ = clouds()
     found = audit(source, out=tmp_path / "deep" / "audit")

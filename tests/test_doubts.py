@@ -114,6 +114,25 @@ def test_wrong_labels_of_any_class_are_no_rule_and_all_classes_are_there() -> No
     assert "doubts" not in method.summary_
 
 
+@pytest.mark.parametrize("kind", [Clarity, Concord])
+def test_a_source_of_which_much_is_of_no_class_is_said_to_be_so(kind: type[Clarity | Concord], tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    true = np.r_[np.repeat(np.arange(12), 40), 12 + np.arange(160) % 4]
+    given = np.where(true < 12, true, rng.integers(0, 12, len(true)))
+    x = ((np.eye(16, 200) * 5)[true] + rng.normal(size=(len(true), 200))).astype(np.float32)
+    names = np.array([f"class {k:02d}" for k in range(12)])
+    target = Domain.from_arrays(x[: 12 * 40 : 3], names[true[: 12 * 40 : 3]])
+    brief = {"width": 32, "head_steps": 60} if kind is Clarity else {}
+    with pytest.warns(RobustDAWarning, match="of the source resembles no class, not even that of the label"):
+        kind(**brief, backbone="identity").fit(Domain.from_arrays(x, names[given]), target, out=tmp_path, **QUIET)
+    share = json.loads((tmp_path / "summary.json").read_text())["doubts"]["like_no_class"]
+    assert 0.12 < share < 0.27, "a quarter of it is"
+    assert any("resembles no class" in line for line in told(read_run(tmp_path)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RobustDAWarning)
+        kind(**brief, backbone="identity").fit(Domain.from_arrays(x[:480], names[given[:480]]), target, **QUIET)
+
+
 def test_classes_that_the_target_lacks_are_named_in_the_summary_and_the_report(tmp_path: Path) -> None:
     target = clouds(240, 2, 0.3)
     assert target.y is not None
@@ -207,6 +226,8 @@ def test_many_doubts_are_shortened_and_none_says_nothing() -> None:
         {"label_rules": [{"class": "a"}]},
         {"label_rules": [{"class": "a", "labelled": "b", "share": 7}]},
         {"missing_classes": 3},
+        {"like_no_class": 3},
+        {"like_no_class": "a"},
     ],
 )
 def test_what_is_no_doubt_in_a_file_is_refused(found: object) -> None:

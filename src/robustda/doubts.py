@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 
 __all__ = ["check_doubts", "doubts_of", "in_words"]
 
-MISSING, RULES = "missing_classes", "label_rules"
+MISSING, RULES, UNLIKE = "missing_classes", "label_rules", "like_no_class"
 _SHOWN = 3
+_SEVERAL = 0.1  # of the source that resemble no class: amazon of Office-31 as it comes has .02, with wrong labels .05
 
 
 def doubts_of(memory: Mapping[str, Tensor], classes: np.ndarray) -> dict[str, Any]:
-    """What a method has left in the task's memory, by names: `missing` classes, `rules` that labels are wrong by."""
+    """What a method has left in the task's memory, by names: `missing` classes, `rules` that labels are wrong by, and
+    the share of the source that is `unlike` every class."""
     found: dict[str, Any] = {}
     if "missing" in memory and len(memory["missing"]):
         found[MISSING] = [str(classes[k]) for k in memory["missing"].tolist()]
@@ -28,6 +30,8 @@ def doubts_of(memory: Mapping[str, Tensor], classes: np.ndarray) -> dict[str, An
             {"class": str(classes[int(true)]), "labelled": str(classes[int(given)]), "share": round(share, 4)}
             for true, given, _, share in memory["rules"].tolist()
         ]
+    if "unlike" in memory and float(memory["unlike"]) > _SEVERAL:
+        found[UNLIKE] = round(float(memory["unlike"]), 4)
     return found
 
 
@@ -35,7 +39,8 @@ def check_doubts(found: Any, where: str) -> None:
     """Refuse what is no such thing, in a file that was read."""
     try:
         rules = [(str(rule["class"]), str(rule["labelled"]), float(rule["share"])) for rule in found.get(RULES, [])]
-        sound = isinstance(found.get(MISSING, []), list) and all(0 <= share <= 1 for _, _, share in rules)
+        shares = [float(found.get(UNLIKE, 0)), *(share for _, _, share in rules)]
+        sound = isinstance(found.get(MISSING, []), list) and all(0 <= share <= 1 for share in shares)
     except (AttributeError, KeyError, TypeError, ValueError):
         sound = False
     if not sound:
@@ -57,5 +62,10 @@ def in_words(found: Mapping[str, Any]) -> list[str]:
             f"labels seem to be wrong by a rule ({', '.join(shown[:_SHOWN])}{more}): where it takes half of a class, "
             "the data do not tell which name is right, and what is expected of the target may be too much; look at "
             "some with robustda audit"
+        )
+    if share := found.get(UNLIKE):
+        said.append(
+            f"{share:.0%} of the source resembles no class, not even that of the label: something else, or nothing "
+            "that can be recognised; see which with robustda audit, and drop what does not belong"
         )
     return said

@@ -70,7 +70,7 @@ class Believing(Method):
     corrupted: Literal["tell_apart", "ignore"] = "tell_apart"
 
     def believed(self, source: Described, task: Task, unit: Callable[[np.ndarray], np.ndarray]) -> Belief:
-        """What each source example is believed to be of. Leaves `trust`, and `rules` of the noise, in the memory.
+        """What each source example is believed to be of. Leaves `trust`, `rules` and `unlike` in the memory.
 
         `source` are features of all source examples, which `unit` brings to unit length, all or some at a time. What a
         person has decided is believed as it is.
@@ -106,6 +106,7 @@ class Believing(Method):
             "trust": (torch.from_numpy(evidence.wrong <= 1 - needed) | decided).float(),
             "mean_loss": -torch.log1p(-wrong.clamp(max=1 - 1e-9)).float(),
             "threshold": torch.full((len(labels),), 0.5).neg().log1p().neg(),
+            "unlike": torch.tensor(evidence.unlike),
             "noise_rate": torch.zeros(task.n_classes, dtype=torch.float64).index_add_(0, labels, wrong) / counts,
         }
         enough = torch.from_numpy(evidence.confidence > needed)

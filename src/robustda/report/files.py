@@ -67,6 +67,7 @@ def summary(found: Audit) -> dict[str, Any]:
         "issues": {
             "suspects": len(found.suspects),
             "labels": int(found.issues.sum()),
+            "like_no_class": int(found.unlike.sum()),
             "corrupted": int(found.corruption.corrupted.sum()),
             "corrupted_that_look_right": int((found.corruption.corrupted & ~found.issues).sum()),
             "kept_at_95_percent": int(found.kept.sum()),

@@ -76,6 +76,21 @@ class Audit:
         return self.evidence.issues
 
     @cached_property
+    def unlike(self) -> npt.NDArray[np.bool_]:
+        """Examples that resemble no class, that of their label included."""
+        return self.evidence.unlike & ~self.corruption.corrupted
+
+    @cached_property
+    def confidence(self) -> npt.NDArray[np.float64]:
+        """How likely the suggested class of each example is; by others alone where it resembles none.
+
+        That an example is of one of the classes is taken for granted otherwise, and then its label speaks for itself.
+        """
+        found = self.evidence
+        by_others = found.pred_probs[np.arange(len(found.labels)), found.suggested]
+        return np.where(self.unlike, by_others, found.confidence)
+
+    @cached_property
     def kept(self) -> npt.NDArray[np.bool_]:
         """As many examples as can be kept with 95 % of their labels right, corrupted ones among them."""
         return self.evidence.keep()
@@ -95,10 +110,14 @@ class Audit:
 
     @cached_property
     def suspects(self) -> Codes:
-        """The rows that somebody should look at, the worst first: wrong labels, clashing copies, corrupted features."""
-        doubtful = self.issues | self.duplicates.conflict | self.corruption.corrupted
+        """The rows that somebody should look at, the worst first.
+
+        Wrong labels, then what resembles no class, clashing copies and corrupted features.
+        """
+        doubtful = self.issues | self.unlike | self.duplicates.conflict | self.corruption.corrupted
         rows = np.flatnonzero(doubtful)
-        return rows[np.argsort(-self.evidence.wrong[rows], kind="stable")].astype(np.int64)
+        doubt = np.where(self.unlike, 0.5, self.evidence.wrong)
+        return rows[np.argsort(-doubt[rows], kind="stable")].astype(np.int64)
 
     @cached_property
     def class_names(self) -> list[str]:
@@ -143,9 +162,10 @@ class Audit:
                 "id": self.source.ids[rows],
                 "given_label": names[found.labels[rows]],
                 "suggested_label": names[found.suggested[rows]],
-                "confidence": found.confidence[rows].round(4),
+                "confidence": self.confidence[rows].round(4),
                 "probability_wrong": found.wrong[rows].round(4),
                 "label_issue": self.issues[rows],
+                "like_no_class": self.unlike[rows],
                 "corruption_score": self.corruption.score[rows].round(4),
                 "corruption_kind": self.corruption.kind[rows],
                 "duplicate_of": np.where(copies >= 0, self.source.ids[copies], ""),

@@ -22,12 +22,16 @@ and at so low a rate mistakes cannot be told from examples that are merely hard.
 _APART = 0.05  # estimators further apart than this are not to be relied on
 _WIDE = 0.3  # an interval of so many points says little
 _SPACE = "\N{NO-BREAK SPACE}"
+_SEVERAL = 0.01  # examples that are like no class are worth a sentence from this share on
 _STRIKING = 0.15  # a class with so many wrong labels at least is named even if all others are clean
 
 
 def headline(found: Audit) -> list[str]:
     """What to tell a person who reads no further."""
-    return [_about_labels(found), *_cautions(found), *_about_examples(found), *_about_target(found)]
+    said = [_about_labels(found), *_about_strangers(found)]
+    if found.unlike.mean() > max(CLEAN, found.rate):
+        said.reverse()
+    return [*said, *_cautions(found), *_about_examples(found), *_about_target(found)]
 
 
 def percent(share: float) -> str:
@@ -51,6 +55,8 @@ def _about_labels(found: Audit) -> str:
         how_many = (
             f"about {percent(best.overall)} of the labels look wrong" if found.issues.any() else "no label looks wrong"
         )
+        if found.unlike.mean() > CLEAN:
+            return f"Among what resembles a class, {how_many} ({_range(low, high)})."
         if not striking:
             return f"The data look clean: {how_many} ({_range(low, high)})."
         rates = joined([f"{percent(best.rates[k])} of the labels of {names[k]}" for k in striking])
@@ -62,6 +68,18 @@ def _about_labels(found: Audit) -> str:
         return f"{said}, about equally in all classes."
     are = "is" if len(standing_out) == 1 else "are"
     return f"{said}: {joined([names[k] for k in standing_out])} {are} worst."
+
+
+def _about_strangers(found: Audit) -> list[str]:
+    count, share = int(found.unlike.sum()), float(found.unlike.mean())
+    if share < _SEVERAL:
+        return []
+    what = "image" if found.source.kind == "images" else "example"
+    resemble = f"{what} resembles" if count == 1 else f"{what}s resemble"
+    return [
+        f"{count:,} {resemble} no class, not even that of the label ({percent(share)}): something else, or nothing "
+        "that can be recognised. They are not counted as wrong labels; look at some, and drop what does not belong."
+    ]
 
 
 def _cautions(found: Audit) -> list[str]:

@@ -15,13 +15,13 @@ function makeRow(suspect, place, size) {
   if (suspects.picture[suspect]) picture.append(el('img', { src: suspects.picture[suspect], alt: `Picture of ${suspects.id[suspect]}`, width: 88, height: 88, decoding: 'async', class: data.tiny ? 'small' : null }));
   else picture.append(el('span', { 'aria-hidden': 'true' }, '·'));
   const labels = same
-    ? el('p', { class: 'labels' }, el('span', { class: 'suggested' }, name(given)), el('span', { class: 'verdict' }, ' label looks right'))
+    ? el('p', { class: 'labels' }, el('span', { class: 'suggested' }, name(given)), el('span', { class: 'verdict' }, suspects.unlike[suspect] ? ' resembles no class' : ' label looks right'))
     : el('p', { class: 'labels' }, el('span', { class: 'given' }, name(given)), el('span', { class: 'arrow', 'aria-label': 'looks like' }, ' → '), el('span', { class: 'suggested' }, name(suggested)));
   // Nobody is ever entirely sure.
   const sure = suspects.confidence[suspect] >= 0.995 ? `>${NBSP}99${NBSP}%` : percent(suspects.confidence[suspect]);
   const row = el('article', {
     class: 'row', 'aria-describedby': `why-${suspect}`, 'data-suspect': suspect, 'data-place': place, 'aria-posinset': place + 1, 'aria-setsize': size,
-    'aria-label': same ? `${suspects.id[suspect]}, labelled ${given}` : `${suspects.id[suspect]}, labelled ${given}, looks like ${suggested}, ${sure} sure`,
+    'aria-label': same ? `${suspects.id[suspect]}, labelled ${given}${suspects.unlike[suspect] ? ', resembles no class' : ''}` : `${suspects.id[suspect]}, labelled ${given}, looks like ${suggested}, ${sure} sure`,
   },
     picture,
     el('div', { class: 'what' }, labels, el('p', { class: 'id', title: suspects.id[suspect] }, name(suspects.id[suspect])), el('p', { class: 'why', id: `why-${suspect}` }, ...chips, el('span', { class: 'state' }))),

@@ -6,6 +6,7 @@ const AHEAD = 4; // rows drawn beyond the window
 const SHOW = {
   all: ['All suspects', () => true],
   wrong: ['Labels that look wrong', (i) => suspects.issue[i]],
+  unlike: ['Like no class', (i) => suspects.unlike[i]],
   corrupted: ['Corrupted features', (i) => suspects.kind[i]],
   copies: ['Copies that clash', (i) => suspects.copy[i]],
   open: ['Not decided yet', (i) => !store.made.has(i)],

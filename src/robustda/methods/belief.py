@@ -16,10 +16,12 @@ from torch.nn import functional as F
 from robustda.columns import Described, columns_of
 from robustda.errors import DataError, RobustDAWarning
 from robustda.methods.base import Method, Task
+from robustda.presence import classes_there
 
 __all__ = ["Belief", "Believing"]
 
 _LIKELY = 0.5  # the probability from which on a class is believed
+_HOPELESS = 0.7  # of the labels wrong: then nothing is said of classes that the target lacks
 _SURE = 0.9  # the same of corrupted examples: if one in five of their labels is wrong, they had better be left out
 
 
@@ -69,11 +71,14 @@ class Believing(Method):
     clean: bool = True
     corrupted: Literal["tell_apart", "ignore"] = "tell_apart"
 
-    def believed(self, source: Described, task: Task, unit: Callable[[np.ndarray], np.ndarray]) -> Belief:
+    def believed(
+        self, source: Described, task: Task, unit: Callable[[np.ndarray], np.ndarray], *, by_pixels: bool = False
+    ) -> Belief:
         """What each source example is believed to be of. Leaves `trust`, `rules` and `unlike` in the memory.
 
-        `source` are features of all source examples, which `unit` brings to unit length, all or some at a time. What a
-        person has decided is believed as it is.
+        `source` are features of all source examples, which `unit` brings to unit length, all or some at a time; where
+        they are bare pixels, nothing is said of what resembles no class. What a person has decided is believed as it
+        is.
         """
         labels = task.labels.cpu()
         given = Belief(labels, labels, task.n_classes)
@@ -106,7 +111,7 @@ class Believing(Method):
             "trust": (torch.from_numpy(evidence.wrong <= 1 - needed) | decided).float(),
             "mean_loss": -torch.log1p(-wrong.clamp(max=1 - 1e-9)).float(),
             "threshold": torch.full((len(labels),), 0.5).neg().log1p().neg(),
-            "unlike": torch.tensor(evidence.unlike),
+            "unlike": torch.tensor(0.0 if by_pixels else evidence.unlike),
             "noise_rate": torch.zeros(task.n_classes, dtype=torch.float64).index_add_(0, labels, wrong) / counts,
         }
         enough = torch.from_numpy(evidence.confidence > needed)
@@ -122,6 +127,16 @@ class Believing(Method):
         if "noise_rate" not in task.memory:
             return 0.0
         return float(task.memory["noise_rate"].to(task.device)[task.labels].mean())
+
+    def look_for_classes(self, source: np.ndarray, believed: np.ndarray, target: np.ndarray, task: Task) -> np.ndarray:
+        """The classes that the target seems to lack, by features of unit length; left in the memory as `missing`."""
+        known = believed >= 0
+        missing = np.zeros(0, dtype=np.int64)
+        # Where most labels are wrong, a class may have a mean that nothing resembles, here or there.
+        if self.share_wrong(task) < _HOPELESS:
+            missing = classes_there(source[known], believed[known], task.n_classes, target).missing
+        task.memory["missing"] = torch.from_numpy(missing)
+        return missing
 
     def odd_ones(self, task: Task) -> np.ndarray | None:
         """Whose pixels are corrupted; None where that is not asked for or cannot be told."""

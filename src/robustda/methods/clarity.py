@@ -140,7 +140,9 @@ class Clarity(Agreeing):
         def settle() -> None:
             # What takes the time on a CPU: once is enough.
             task.made["source"] = _features(network, task.source, task)
-            task.memory["believed"] = self.believed(task.made["source"], task, _unit).codes.to(task.device)
+            pixels = task.source.images and not network.knowing
+            belief = self.believed(task.made["source"], task, _unit, by_pixels=pixels)
+            task.memory["believed"] = belief.codes.to(task.device)
 
         return Phase("judge", network, no_loss, 0, lambda progress: 0.0, end=settle)
 

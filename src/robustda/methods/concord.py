@@ -35,14 +35,12 @@ from robustda.methods.belief import Believing
 from robustda.methods.checks import check_at_least, check_share
 from robustda.methods.prototypes import class_means, frozen_backbone, frozen_features, no_loss
 from robustda.methods.registry import register
-from robustda.nets import Backbone, Classifier
-from robustda.presence import classes_there
+from robustda.nets import Backbone, Classifier, Pixels
 
 __all__ = ["BLOCK", "Concord", "ConcordClassifier", "some_rows"]
 
 BLOCK = 2048
 """Examples at a time where there are many."""
-_HOPELESS = 0.7  # of the labels wrong
 
 
 @dataclass(kw_only=True)
@@ -110,16 +108,6 @@ class Agreeing(Believing):
         stacked = {name: torch.stack([member[name] for member in members]) for name in members[0]}
         return {"mean": mean, "components": components} | stacked
 
-    def look_for_classes(self, source: np.ndarray, believed: np.ndarray, target: np.ndarray, task: Task) -> np.ndarray:
-        """The classes that the target seems to lack, by features of unit length; left in the memory as `missing`."""
-        known = believed >= 0
-        missing = np.zeros(0, dtype=np.int64)
-        # Where most labels are wrong, a class may have a mean that nothing resembles, here or there.
-        if self.share_wrong(task) < _HOPELESS:
-            missing = classes_there(source[known], believed[known], task.n_classes, target).missing
-        task.memory["missing"] = torch.from_numpy(missing)
-        return missing
-
     def last_round(self, xs: Tensor, labels: Tensor, xt: Tensor) -> dict[str, Tensor]:
         """What one member has after its last round, from principal components of source and target."""
         chosen = torch.zeros(len(xt), labels.shape[1], dtype=torch.float64)
@@ -161,7 +149,8 @@ class Concord(Agreeing):
 
         def settle() -> None:
             source, target = (_features(network, inputs, task) for inputs in (task.source, task.target))
-            belief = self.believed(source, task, lambda some: _unit(some).numpy())
+            pixels = isinstance(network.backbone, Pixels)
+            belief = self.believed(source, task, lambda some: _unit(some).numpy(), by_pixels=pixels)
             rows, there = some_rows(np.arange(len(source)), np.arange(len(target)), task.n_classes)
             some = (len(rows), len(there)) != (len(source), len(target))
             labels, block = belief.rows(torch.from_numpy(rows)), BLOCK if some else 0

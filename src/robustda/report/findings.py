@@ -77,8 +77,9 @@ class Audit:
 
     @cached_property
     def unlike(self) -> npt.NDArray[np.bool_]:
-        """Examples that resemble no class, that of their label included."""
-        return self.evidence.unlike & ~self.corruption.corrupted
+        """Examples that resemble no class, that of their label included; none where there are only pixels to go by."""
+        known = self.described_by != "pixels"
+        return self.evidence.unlike & ~self.corruption.corrupted & known
 
     @cached_property
     def confidence(self) -> npt.NDArray[np.float64]:

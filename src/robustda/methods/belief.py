@@ -21,8 +21,8 @@ from robustda.presence import classes_there
 __all__ = ["Belief", "Believing"]
 
 _LIKELY = 0.5  # the probability from which on a class is believed
-_HOPELESS = 0.7  # of the labels wrong: then nothing is said of classes that the target lacks
 _SURE = 0.9  # the same of corrupted examples: if one in five of their labels is wrong, they had better be left out
+_HOPELESS = 0.7  # of the labels wrong: then nothing is said of classes that the target lacks
 
 
 @dataclass(frozen=True, eq=False)

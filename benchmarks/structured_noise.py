@@ -74,7 +74,7 @@ def given_labels(source: Domain, noise: str, draw: int) -> np.ndarray:
     if noise not in ("instance", "alike"):
         return corrupt_labels(source.y, transition(noise, len(source.classes), draw), draw)
     x = np.asarray(source.x, dtype=np.float32)
-    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    x = x / np.linalg.norm(x, axis=1, keepdims=True)
     return (by_features if noise == "instance" else by_resemblance)(x, source.y, np.random.default_rng(100 + draw))
 
 

@@ -117,7 +117,7 @@ def all_races(steps: int) -> list[Race]:
             entrants[who] = functools.partial(robustda_steps, name, width, steps, precision)
             entrants[f"products of {who}"] = functools.partial(matrix_products, name, width, steps, precision)
             comparisons += [(who, peer, goal if who == "robustda" else "") for peer, goal in goals.items()]
-            comparisons += [(who, "products of PyTorch", "≤ 1.5"), (who, f"products of {who}", "")]
+            comparisons += [(who, "products of PyTorch", ""), (who, f"products of {who}", "≤ 1.5")]
         entrants |= {peer: functools.partial(STEPS[peer], name, width, steps) for peer in goals if installed(peer)}
         races.append(Race(f"{name} step, width {width:,}", entrants, comparisons))
     for kind in ("joint", "issues"):

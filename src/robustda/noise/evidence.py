@@ -41,6 +41,8 @@ and its label is less than 1.5 times as likely as any class would be; of ten cla
 spread. In Office-31 (amazon / dslr / webcam) with 10 of its 31 classes labelled as any of the others it was 80 / 66 /
 81 % of these and 4 / 0 / 0 % of the others; with none so labelled, 2 / 0 / 0 % (`benchmarks/outsiders.py`)."""
 
+_MOST_WRONG = 0.5
+
 _SAME_MATRIX = 0.3
 """How much of T is used for corrupted examples, the rest being the overall rate: where an example hardly tells its
 class, the chance ups and downs of T would decide. All of T is best for pair noise, none of it for symmetric noise."""
@@ -85,10 +87,11 @@ class LabelEvidence:
     def unlike(self) -> Flags:
         """Examples that resemble no class, that of their label included: something else, or beyond recognition.
 
-        Nothing speaks for another label either, so most of them are no issues. Corrupted examples are not among them.
+        Nothing speaks for another label either, so they are no issues. Corrupted examples are not among them, and where
+        most labels are wrong, so that nothing resembles a class clearly, nobody is.
         """
         n_classes = self.pred_probs.shape[1]
-        if n_classes < _MANY:
+        if n_classes < _MANY or self.rate > _MOST_WRONG:
             return np.zeros(len(self.labels), dtype=bool)
         entropy = -(self.pred_probs * np.log(np.maximum(self.pred_probs, 1e-12))).sum(axis=1)
         own = self.pred_probs[np.arange(len(self.labels)), self.labels]

@@ -25,7 +25,6 @@ _SAMPLE, _OF_EACH = 10_000, 100  # so many examples stand for more than all, or 
 _JUDGED = 20_000  # no fewer where labels are judged: neighbours are sought among so many
 _TYPICAL = 5_000  # examples that show the main directions
 _BLOCK = 4096  # examples judged at a time
-_MOST_WRONG = 0.5  # of the labels: then nothing resembles a class clearly
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,15 +87,11 @@ def judge_labels(
         wrong[block] = 1 - belief[np.arange(len(belief)), labels[block]]
         suggested[block], confidence[block] = belief.argmax(axis=1), belief.max(axis=1)
     wrong[rows], suggested[rows], confidence[rows] = evidence.wrong, evidence.suggested, evidence.confidence
-    return Verdict(wrong, suggested, confidence, _share_unlike(evidence))
+    return Verdict(wrong, suggested, confidence, float(evidence.unlike.mean()))
 
 
 def _verdict(found: LabelEvidence) -> Verdict:
-    return Verdict(found.wrong, found.suggested, found.confidence, _share_unlike(found))
-
-
-def _share_unlike(found: LabelEvidence) -> float:
-    return float(found.unlike.mean()) if found.rate < _MOST_WRONG else 0.0
+    return Verdict(found.wrong, found.suggested, found.confidence, float(found.unlike.mean()))
 
 
 def _with_clusters(found: LabelEvidence, features: Single, seed: int) -> Verdict:

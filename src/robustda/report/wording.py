@@ -55,10 +55,9 @@ def _about_labels(found: Audit) -> str:
         how_many = (
             f"about {percent(best.overall)} of the labels look wrong" if found.issues.any() else "no label looks wrong"
         )
-        if found.unlike.mean() > CLEAN:
-            return f"Among what resembles a class, {how_many} ({_range(low, high)})."
         if not striking:
-            return f"The data look clean: {how_many} ({_range(low, high)})."
+            look = "Among what resembles a class," if found.unlike.mean() > CLEAN else "The data look clean:"
+            return f"{look} {how_many} ({_range(low, high)})."
         rates = joined([f"{percent(best.rates[k])} of the labels of {names[k]}" for k in striking])
         return f"Most of the data look clean ({how_many}), but about {rates} look wrong."
     said = f"About {percent(best.overall)} of the labels look wrong ({_range(low, high)})"

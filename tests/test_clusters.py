@@ -31,14 +31,14 @@ def test_they_count_from_half_on_and_fully_from_three_quarters() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_where_most_labels_are_wrong_more_are_mended_than_by_neighbours_alone(seed: int) -> None:
     x, true, given = noisy(0.8, seed)
-    alone = label_evidence(x, given, K)
+    alone = label_evidence(x, given, K, together=False)
     assert (given == true).mean() < 0.25
     assert (judged(x, given) == true).mean() > (alone.suggested == true).mean() + 0.03
 
 
 def test_where_most_are_right_nothing_changes() -> None:
     x, _, given = noisy(0.4)
-    alone = label_evidence(x, given, K)
+    alone = label_evidence(x, given, K, together=False)
     verdict = judge_labels(x, given, K, seen_as=lambda rows: rows)
     np.testing.assert_array_equal(verdict.wrong, alone.wrong)
     np.testing.assert_array_equal(verdict.suggested, alone.suggested)
@@ -69,7 +69,7 @@ def test_fewer_different_examples_than_classes() -> None:
 def test_of_corrupted_examples_they_say_nothing() -> None:
     x, _, given = noisy(0.8)
     odd = np.arange(len(x)) % 3 == 0
-    alone = label_evidence(x, given, K, corrupted=odd)
+    alone = label_evidence(x, given, K, corrupted=odd, together=False)
     verdict = judge_labels(x, given, K, seen_as=lambda rows: rows, corrupted=odd)
     np.testing.assert_array_equal(verdict.wrong[odd], alone.wrong[odd])
     assert (verdict.wrong[~odd] != alone.wrong[~odd]).any()

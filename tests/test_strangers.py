@@ -43,7 +43,10 @@ def examples(count: int, classes: int = 6, width: int = 300) -> tuple[np.ndarray
 
 def test_few_are_all_compared() -> None:
     x, _, labels = examples(600)
-    found, whole = judge_labels(x, labels, 6, seen_as=unit, seed=2), label_evidence(unit(x), labels, 6, seed=2)
+    found, whole = (
+        judge_labels(x, labels, 6, seen_as=unit, seed=2),
+        label_evidence(unit(x), labels, 6, together=False, seed=2),
+    )
     for name in ("wrong", "suggested", "confidence", "issues"):
         np.testing.assert_array_equal(getattr(found, name), getattr(whole, name))
 
@@ -55,7 +58,7 @@ def test_many_are_judged_by_a_sample_a_block_at_a_time(monkeypatch: pytest.Monke
     found = judge_labels(features, labels, 6, seen_as=unit, most=2000)  # type: ignore[arg-type]
     assert features.most <= 2050  # of the last class as many as there are, up to thirty
     assert features.asked.min() >= 1
-    whole = label_evidence(unit(x), labels, 6)
+    whole = label_evidence(unit(x), labels, 6, together=False)
     assert (found.issues == wrong).mean() > (whole.issues == wrong).mean() - 0.01
     assert (found.suggested == true).mean() > (whole.suggested == true).mean() - 0.01
     assert ((found.wrong >= 0) & (found.wrong <= 1) & (found.confidence > 1 / 6)).all()
@@ -70,7 +73,7 @@ def test_corrupted_examples_are_compared_with_their_own_kind() -> None:
     x, _, labels = examples(900)
     hit = np.arange(900) % 5 == 0
     found = judge_labels(x, labels, 6, seen_as=unit, corrupted=hit, most=300)
-    np.testing.assert_array_equal(found.wrong, label_evidence(unit(x), labels, 6, corrupted=hit).wrong)
+    np.testing.assert_array_equal(found.wrong, label_evidence(unit(x), labels, 6, corrupted=hit, together=False).wrong)
 
 
 @pytest.mark.parametrize("seed", range(4))

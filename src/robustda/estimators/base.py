@@ -228,7 +228,7 @@ def _transition_matrix(source: Described, codes: np.ndarray, n_classes: int, see
     from robustda.noise.evidence import label_evidence
     from robustda.noise.transition import estimate_noise
 
-    evidence = label_evidence(np.asarray(source), codes, n_classes, seed=seed)
+    evidence = label_evidence(np.asarray(source), codes, n_classes, together=False, seed=seed)
     return estimate_noise(codes, evidence.pred_probs, resamples=2, seed=seed).combined.transition
 
 

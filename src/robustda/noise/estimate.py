@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -87,15 +87,16 @@ def estimate_rates(
         )
         warnings.warn(message, RobustDAWarning, stacklevel=2)
         return none
+    alone: dict[str, Any] = {"together": False, "seed": seed}  # rates are the witnesses' own
     if len(codes) <= most:
         odd = _corrupted(inputs, corrupted, codes)
-        evidence = label_evidence(np.asarray(features), codes, n_classes, corrupted=odd, columns=columns, seed=seed)
+        evidence = label_evidence(np.asarray(features), codes, n_classes, corrupted=odd, columns=columns, **alone)
         return Estimated(_rates(evidence, estimator, seed), evidence.issues)
     rows = sample_rows(codes, most, np.random.default_rng(seed))
     some = np.asarray(features[rows], dtype=np.float32)
     odd = _corrupted(inputs, corrupted, codes[rows], rows)
     table = None if columns is None else columns[rows]
-    evidence = label_evidence(some, codes[rows], n_classes, corrupted=odd, columns=table, seed=seed)
+    evidence = label_evidence(some, codes[rows], n_classes, corrupted=odd, columns=table, **alone)
     doubted = np.zeros(len(codes), dtype=bool)
     judge = Judge(some, evidence, seed)
     for start in range(0, len(codes), _BLOCK):

@@ -5,6 +5,8 @@
     evidence.suggested        # the label it should have, with evidence.confidence
     evidence.keep()           # as many as can be kept with 95 % of them labelled right
 
+Each label is judged by witnesses that never saw it (`witnesses.py`), and by what all labels say together (`field.py`).
+
 An example whose *features* are corrupted (`corruption.py` finds them) is no reason to doubt its label. Such examples
 are judged among their own kind, for they resemble each other more than their classes, and nobody learns from them.
 """
@@ -18,6 +20,7 @@ import numpy.typing as npt
 
 from robustda.errors import ConfigError, DataError
 from robustda.noise.checks import check_features, check_labels, check_losses
+from robustda.noise.field import beside_field
 from robustda.noise.likelihood import Floats, explain, posterior, softmax, symmetric
 from robustda.noise.mixture import loss_mixture
 from robustda.noise.trees import Trees
@@ -42,6 +45,7 @@ spread. In Office-31 (amazon / dslr / webcam) with 10 of its 31 classes labelled
 81 % of these and 4 / 0 / 0 % of the others; with none so labelled, 2 / 0 / 0 % (`benchmarks/outsiders.py`)."""
 
 _MOST_WRONG = 0.5
+_MOST = 30_000_000  # beliefs for which it is sought what all labels say together
 
 _SAME_MATRIX = 0.3
 """How much of T is used for corrupted examples, the rest being the overall rate: where an example hardly tells its
@@ -69,6 +73,11 @@ class LabelEvidence:
     """how much the linear fit, the neighbours and, if they were heard, trees count, among those with sound features"""
     judged: Flags
     """False for the only example of its class: there is nothing to compare it with, so it has the overall rate"""
+    unlike: Flags
+    """Examples that resemble no class, that of their label included: something else, or beyond recognition.
+
+    Nothing speaks for another label either, so they are no issues. Corrupted examples are not among them, and where
+    most labels are wrong, so that nothing resembles a class clearly, nobody is."""
     trees: Trees | None = None
     """those that were heard, to judge others"""
 
@@ -81,22 +90,6 @@ class LabelEvidence:
     def issues(self) -> Flags:
         """The labels that are more likely wrong than right."""
         found: Flags = self.wrong > 0.5
-        return found
-
-    @property
-    def unlike(self) -> Flags:
-        """Examples that resemble no class, that of their label included: something else, or beyond recognition.
-
-        Nothing speaks for another label either, so they are no issues. Corrupted examples are not among them, and where
-        most labels are wrong, so that nothing resembles a class clearly, nobody is.
-        """
-        n_classes = self.pred_probs.shape[1]
-        if n_classes < _MANY or self.rate > _MOST_WRONG:
-            return np.zeros(len(self.labels), dtype=bool)
-        entropy = -(self.pred_probs * np.log(np.maximum(self.pred_probs, 1e-12))).sum(axis=1)
-        own = self.pred_probs[np.arange(len(self.labels)), self.labels]
-        open_to_many = np.exp(entropy) > _SPREAD * n_classes
-        found: Flags = open_to_many & (own < _BORNE_OUT / n_classes) & ~self.corrupted & ~self.issues
         return found
 
     def keep(self, precision: float = 0.955) -> Flags:
@@ -122,6 +115,7 @@ def label_evidence(
     corrupted: npt.ArrayLike | None = None,
     losses: npt.ArrayLike | None = None,
     columns: npt.ArrayLike | None = None,
+    together: bool = True,
     folds: int = 10,
     seed: int = 0,
 ) -> LabelEvidence:
@@ -130,6 +124,8 @@ def label_evidence(
     ``features`` (m, d) are those of a pretrained backbone, or vectors that lie near each other when they mean the same.
     ``corrupted`` says whose features are not to be relied on (a mask). ``losses`` are the curriculum's mean losses.
     ``columns`` are the rows of the table that the features were made of, if they were: trees judge by them, too.
+    ``together`` hears, beside these witnesses, what all labels say together; not of a table, where neighbours mean less
+    than trees, nor where the noise follows a rule, which witnesses see through, nor of more than 3·10⁷ numbers (m·K).
     Time grows with m² up to 20,000 examples, and linearly beyond.
 
     >>> rng = np.random.default_rng(0)
@@ -168,6 +164,11 @@ def label_evidence(
     probabilities, belief = np.empty((len(codes), size)), np.empty((len(codes), size))
     probabilities[sound] = testimony.explanation.probabilities
     belief[sound] = posterior(probabilities[sound], transition, codes[sound])[0]
+    unlike = np.zeros(len(codes), dtype=bool)
+    unlike[sound] = _like_no_class(probabilities[sound], belief[sound], codes[sound])
+    if together and trees is None and not testimony.by_rule and len(sound) * size <= _MOST:
+        both = beside_field(belief[sound], transition, described, codes[sound])
+        belief[sound] = np.where(unlike[sound, None], belief[sound], both)
     if hit.any():
         rate = 1 - float(np.diag(transition)[codes[sound]].mean())
         vague = _SAME_MATRIX * transition + (1 - _SAME_MATRIX) * symmetric(rate, size)
@@ -183,7 +184,9 @@ def label_evidence(
     suggested = belief.argmax(axis=1)
     confidence = belief[np.arange(len(codes)), suggested]
     heard = trees if len(weights) == 3 else None
-    return LabelEvidence(codes, wrong, suggested, confidence, probabilities, transition, hit, weights, judged, heard)
+    return LabelEvidence(
+        codes, wrong, suggested, confidence, probabilities, transition, hit, weights, judged, unlike, heard
+    )
 
 
 def enough_left(corrupted: Flags, labels: Codes) -> Flags:
@@ -202,6 +205,18 @@ def _among_their_own(x: npt.NDArray[np.float32], labels: Codes, transition: Valu
     testimony = hear_witnesses(describe(x, seed), labels, n_classes, folds=folds, seed=seed)
     fitted = explain(testimony.scores, labels, transition=transition, usual_weight=2.0)
     return softmax(testimony.scores, fitted.weights)
+
+
+def _like_no_class(probabilities: Values, belief: Values, labels: Codes) -> Flags:
+    """Whom witnesses take for none of the classes; `belief` is what follows from their probabilities and the labels."""
+    rows, n_classes = np.arange(len(labels)), probabilities.shape[1]
+    wrong = 1 - belief[rows, labels]
+    if n_classes < _MANY or wrong.mean() > _MOST_WRONG:
+        return np.zeros(len(labels), dtype=bool)
+    entropy = -(probabilities * np.log(np.maximum(probabilities, 1e-12))).sum(axis=1)
+    open_to_many = np.exp(entropy) > _SPREAD * n_classes
+    found: Flags = open_to_many & (probabilities[rows, labels] < _BORNE_OUT / n_classes) & (wrong <= 0.5)
+    return found
 
 
 def _moved(wrong: Values, log_odds: Values) -> Values:

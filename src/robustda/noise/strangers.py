@@ -63,19 +63,21 @@ def judge_labels(
     """Judge every label by ``seen_as(features)``, of which no large part is ever in memory at a time.
 
     Up to `most` examples (else 30,000) are all compared with each other (`label_evidence`). Of more, a sample is, and
-    the others are judged by what was believed of it; but where some are `corrupted`, whose own kind must be among those
-    compared, all are. `columns` are the rows of a table from which features were made: trees judge by them, too.
+    the others are judged by what was believed of it. What all labels say together is not heard: it is right more often,
+    but its mistakes lie together, and a class that is mistaken as a whole costs a classifier more than scattered labels
+    do. Where some are `corrupted`, whose own kind must be among those compared, all are. `columns` are the rows of a
+    table from which features were made: trees judge by them, too.
     """
     most = most or ALL
     if len(labels) <= most or (corrupted is not None and corrupted.any()):
         x = seen_as(np.asarray(features))
-        found = label_evidence(x, labels, n_classes, corrupted=corrupted, columns=columns, seed=seed)
+        found = label_evidence(x, labels, n_classes, corrupted=corrupted, columns=columns, together=False, seed=seed)
         return _with_clusters(found, x, seed) if say_of_clusters(found.rate) else _verdict(found)
     rows = sample_rows(labels, min(most, max(_JUDGED, enough(n_classes))), np.random.default_rng(seed))
     look = Description(seen_as(features[rows[:: -(-len(rows) // _TYPICAL)]]), seed)
     some = np.concatenate([look.of(seen_as(features[part])) for part in _parts(rows)])
     table = None if columns is None else columns[rows]
-    evidence = label_evidence(some, labels[rows], n_classes, columns=table, seed=seed)
+    evidence = label_evidence(some, labels[rows], n_classes, columns=table, together=False, seed=seed)
     judge = Judge(some, evidence, seed)
     del some
     wrong, confidence = np.empty(len(labels)), np.empty(len(labels))

@@ -39,6 +39,8 @@ class Testimony:
     neighbours: npt.NDArray[np.int64]
     similarity: Single
     """cosine of each of those neighbours, the nearest first"""
+    by_rule: bool
+    """whether the noise follows a rule (`structure.py`)"""
 
 
 def hear_witnesses(
@@ -81,7 +83,7 @@ def hear_witnesses(
         belief = posterior(rough.probabilities, rough.transition, labels)[0]
         third = [trees.learn(belief.argmax(axis=1), belief.max(axis=1)) * sureness]
     everything = (fit * sureness, votes * sureness, *third)
-    return Testimony(everything, explain(everything, labels), near, similarity)
+    return Testimony(everything, explain(everything, labels), near, similarity, rule is not None)
 
 
 def describe(features: npt.ArrayLike, seed: int = 0) -> Single:

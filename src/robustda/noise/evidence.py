@@ -167,8 +167,7 @@ def label_evidence(
     unlike = np.zeros(len(codes), dtype=bool)
     unlike[sound] = _like_no_class(probabilities[sound], belief[sound], codes[sound])
     if together and trees is None and not testimony.by_rule and len(sound) * size <= _MOST:
-        both = beside_field(belief[sound], transition, described, codes[sound])
-        belief[sound] = np.where(unlike[sound, None], belief[sound], both)
+        belief[sound] = beside_field(belief[sound], transition, described, codes[sound])
     if hit.any():
         rate = 1 - float(np.diag(transition)[codes[sound]].mean())
         vague = _SAME_MATRIX * transition + (1 - _SAME_MATRIX) * symmetric(rate, size)
@@ -183,6 +182,7 @@ def label_evidence(
     belief = _with_own(belief, codes, 1 - wrong)
     suggested = belief.argmax(axis=1)
     confidence = belief[np.arange(len(codes)), suggested]
+    unlike &= wrong <= 0.5
     heard = trees if len(weights) == 3 else None
     return LabelEvidence(
         codes, wrong, suggested, confidence, probabilities, transition, hit, weights, judged, unlike, heard
@@ -210,12 +210,11 @@ def _among_their_own(x: npt.NDArray[np.float32], labels: Codes, transition: Valu
 def _like_no_class(probabilities: Values, belief: Values, labels: Codes) -> Flags:
     """Whom witnesses take for none of the classes; `belief` is what follows from their probabilities and the labels."""
     rows, n_classes = np.arange(len(labels)), probabilities.shape[1]
-    wrong = 1 - belief[rows, labels]
-    if n_classes < _MANY or wrong.mean() > _MOST_WRONG:
+    if n_classes < _MANY or 1 - belief[rows, labels].mean() > _MOST_WRONG:
         return np.zeros(len(labels), dtype=bool)
     entropy = -(probabilities * np.log(np.maximum(probabilities, 1e-12))).sum(axis=1)
     open_to_many = np.exp(entropy) > _SPREAD * n_classes
-    found: Flags = open_to_many & (probabilities[rows, labels] < _BORNE_OUT / n_classes) & (wrong <= 0.5)
+    found: Flags = open_to_many & (probabilities[rows, labels] < _BORNE_OUT / n_classes)
     return found
 
 

@@ -3,8 +3,9 @@
     ROBUSTDA_DATA=... python benchmarks/audit.py [--tables rates found simulated mixed] [--draws 2]
 
 rates: Office-31 features with the authors' label draws and with none, every estimator with its interval.
-found: the wrong labels among them, by label evidence, by the vote of ten neighbours and, where it is installed, by
-cleanlab on the five-fold predictions of logistic regression; on the authors' draws at 40 % and on simulated pair noise.
+found: the wrong labels among them, by label evidence, by its witnesses alone (without what all labels say together), by
+the vote of ten neighbours and, where it is installed, by cleanlab on the five-fold predictions of logistic regression;
+on the authors' draws, on simulated pair noise and on noise that differs from class to class.
 simulated: the estimators on known noise of several kinds, rates and numbers of classes; how often intervals hold.
 mixed: the authors' mixed draws at 40 %, images and their features corrupted: what `robustda audit` makes of them, which
 labels look right to it, and whom `keep` keeps; `--features` names a folder with the corrupted images' features.
@@ -68,23 +69,25 @@ def rates(arguments: argparse.Namespace) -> None:
 
 
 def found(arguments: argparse.Namespace) -> None:
-    print("| noise | domain | wrong | called wrong | precision | recall | F1 | ten neighbours | cleanlab |")
-    print("|" + "---|" * 9)
-    cases = [("clean", 0), ("authors", 0.2), ("authors", 0.4), ("pair", 0.2), ("pair", 0.4)]
+    print("| noise | domain | wrong | called wrong | precision | recall | F1 | witnesses | ten neighbours | cleanlab |")
+    print("|" + "---|" * 10)
+    cases = [("clean", 0), *(("authors", rate) for rate in (0.2, 0.4, 0.6, 0.8))]
+    cases += [("pair", 0.2), ("pair", 0.4), ("class", 0.4)]
     for kind, rate in cases:
         scores = []
         for domain in DOMAINS:
             clean = office31_features(None, domain)
-            for seed in range(arguments.draws if kind == "pair" else 1):
+            for seed in range(arguments.draws if kind in ("pair", "class") else 1):
                 labels = clean.y
                 if kind == "authors":
                     labels = office31_draw(None, domain, "label", rate).apply(clean).y
-                elif kind == "pair":
-                    labels = corrupt_labels(clean.y, transition_matrix("pair", 31, rate), seed)
+                elif kind != "clean":
+                    labels = corrupt_labels(clean.y, matrix(kind, 31, rate, seed), seed)
                 wrong = labels != clean.y
                 called = label_evidence(clean.x, labels, 31).issues
                 right = (called & wrong).sum()
-                peers = [f1(neighbours_disagree(clean.x, labels), wrong)] if rate else [np.nan]
+                alone = label_evidence(clean.x, labels, 31, together=False).issues
+                peers = [f1(alone, wrong), f1(neighbours_disagree(clean.x, labels), wrong)] if rate else [np.nan] * 2
                 peers += [f1(cleanlab_issues(clean.x, labels), wrong) if rate else np.nan]
                 scores.append([f1(called, wrong), *peers])
                 print(

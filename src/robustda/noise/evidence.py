@@ -41,11 +41,11 @@ _LOSS_SAY = (
 _SPREAD, _BORNE_OUT, _MANY = 1 / 3, 1.5, 10
 """An example resembles no class where the class it is of is as open as if a third of all classes were equally likely,
 and its label is less than 1.5 times as likely as any class would be; of ten classes or more, for of few a third is no
-spread. In Office-31 (amazon / dslr / webcam) with 10 of its 31 classes labelled as any of the others it was 80 / 66 /
-81 % of these and 4 / 0 / 0 % of the others; with none so labelled, 2 / 0 / 0 % (`benchmarks/outsiders.py`)."""
+spread. In Office-31 (amazon / dslr / webcam) with 10 of its 31 classes labelled as any of the others it was 79 / 65 /
+82 % of these and 4 / 0 / 0 % of the others; with none so labelled, 2 / 0 / 0 % (`benchmarks/outsiders.py`)."""
 
 _MOST_WRONG = 0.5
-_MOST = 30_000_000  # beliefs for which it is sought what all labels say together
+_MOST = 10_000_000  # beliefs for which it is sought what all labels say together
 
 _SAME_MATRIX = 0.3
 """How much of T is used for corrupted examples, the rest being the overall rate: where an example hardly tells its
@@ -125,7 +125,7 @@ def label_evidence(
     ``corrupted`` says whose features are not to be relied on (a mask). ``losses`` are the curriculum's mean losses.
     ``columns`` are the rows of the table that the features were made of, if they were: trees judge by them, too.
     ``together`` hears, beside these witnesses, what all labels say together; not of a table, where neighbours mean less
-    than trees, nor where the noise follows a rule, which witnesses see through, nor of more than 3·10⁷ numbers (m·K).
+    than trees, nor where the noise follows a rule, which witnesses see through, nor of more than 10⁷ numbers (m·K).
     Time grows with m² up to 20,000 examples, and linearly beyond.
 
     >>> rng = np.random.default_rng(0)

@@ -9,7 +9,8 @@ on the authors' draws, on simulated pair noise and on noise that differs from cl
 simulated: the estimators on known noise of several kinds, rates and numbers of classes; how often intervals hold.
 mixed: the authors' mixed draws at 40 %, images and their features corrupted: what `robustda audit` makes of them, which
 labels look right to it, and whom `keep` keeps; `--features` names a folder with the corrupted images' features.
-The rules were chosen on simulated draws; the authors' draws are for reporting only.
+The rules were chosen on simulated draws, and the authors' are for reporting only; but what all labels say together was
+tried on both.
 """
 
 from __future__ import annotations

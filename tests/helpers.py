@@ -1,4 +1,4 @@
-"""A small task as a phase is given it, and a batch of it, for tests that look at one loss."""
+"""What several tests are about: a small task as a phase is given it, a batch of it; features in clusters."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from robustda.data.domain import Domain
 from robustda.methods.base import Batch, Task
 
 CPU = torch.device("cpu")
+N_CLUSTERS = 12
 
 
 def task(n: int = 12, classes: int = 3, width: int = 5, seed: int = 0) -> Task:
@@ -23,3 +24,12 @@ def task(n: int = 12, classes: int = 3, width: int = 5, seed: int = 0) -> Task:
 def batch_of(given: Task, dtype: torch.dtype = torch.float32) -> Batch:
     rows = torch.arange(len(given.source))
     return Batch(given.source.train(rows).to(dtype), given.labels, rows, given.target.train(rows).to(dtype))
+
+
+def noisy_clusters(rate: float, seed: int = 0, size: int = 360) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Features of twelve classes that lie apart, the true classes, and labels of which so many are any other's."""
+    rng = np.random.default_rng(seed)
+    true = np.arange(size) % N_CLUSTERS
+    x = 1.2 * rng.normal(size=(N_CLUSTERS, 20))[true] + rng.normal(size=(size, 20)) / 2
+    given = np.where(rng.random(size) < rate, (true + rng.integers(1, N_CLUSTERS, size)) % N_CLUSTERS, true)
+    return x.astype(np.float32), true, given

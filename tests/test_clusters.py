@@ -5,19 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from helpers import N_CLUSTERS as K
+from helpers import noisy_clusters
 from robustda.noise.clusters import beside_clusters, cluster_votes, say_of_clusters
 from robustda.noise.evidence import label_evidence
 from robustda.noise.strangers import judge_labels
-
-K = 12
-
-
-def noisy(rate: float, seed: int = 0, size: int = 360) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    true = np.arange(size) % K
-    x = 1.2 * rng.normal(size=(K, 20))[true] + rng.normal(size=(size, 20)) / 2
-    given = np.where(rng.random(size) < rate, (true + rng.integers(1, K, size)) % K, true)
-    return x.astype(np.float32), true, given
 
 
 def judged(x: np.ndarray, given: np.ndarray) -> np.ndarray:
@@ -30,14 +22,14 @@ def test_they_count_from_half_on_and_fully_from_three_quarters() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_where_most_labels_are_wrong_more_are_mended_than_by_neighbours_alone(seed: int) -> None:
-    x, true, given = noisy(0.8, seed)
+    x, true, given = noisy_clusters(0.8, seed)
     alone = label_evidence(x, given, K, together=False)
     assert (given == true).mean() < 0.25
     assert (judged(x, given) == true).mean() > (alone.suggested == true).mean() + 0.03
 
 
 def test_where_most_are_right_nothing_changes() -> None:
-    x, _, given = noisy(0.4)
+    x, _, given = noisy_clusters(0.4)
     alone = label_evidence(x, given, K, together=False)
     verdict = judge_labels(x, given, K, seen_as=lambda rows: rows)
     np.testing.assert_array_equal(verdict.wrong, alone.wrong)
@@ -45,7 +37,7 @@ def test_where_most_are_right_nothing_changes() -> None:
 
 
 def test_votes_are_shares_and_classes_keep_their_numbers() -> None:
-    x, true, given = noisy(0.7)
+    x, true, given = noisy_clusters(0.7)
     votes = cluster_votes(x, given, K, 0.7)
     np.testing.assert_allclose(votes.sum(axis=1), 1)
     assert (votes.argmax(axis=1) == true).mean() > 0.9
@@ -54,7 +46,7 @@ def test_votes_are_shares_and_classes_keep_their_numbers() -> None:
 
 
 def test_what_is_sure_stays_so() -> None:
-    x, true, given = noisy(0.8)
+    x, true, given = noisy_clusters(0.8)
     sure = np.full((len(x), K), 1e-4)
     sure[np.arange(len(x)), true] = 1
     assert (beside_clusters(sure, x, given, 0.8).argmax(axis=1) == true).all()
@@ -67,7 +59,7 @@ def test_fewer_different_examples_than_classes() -> None:
 
 
 def test_of_corrupted_examples_they_say_nothing() -> None:
-    x, _, given = noisy(0.8)
+    x, _, given = noisy_clusters(0.8)
     odd = np.arange(len(x)) % 3 == 0
     alone = label_evidence(x, given, K, corrupted=odd, together=False)
     verdict = judge_labels(x, given, K, seen_as=lambda rows: rows, corrupted=odd)

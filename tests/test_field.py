@@ -5,22 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robustda.noise import field
+from helpers import N_CLUSTERS as K
+from helpers import noisy_clusters
 from robustda.noise.evidence import label_evidence
 from robustda.noise.field import beside_field, class_sizes, mean_field, neighbour_graph, transition_point
 from robustda.noise.likelihood import symmetric
 from robustda.noise.vectors import unit
 from robustda.noise.witnesses import describe
-
-K = 12
-
-
-def noisy(rate: float, seed: int = 0, size: int = 360) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    true = np.arange(size) % K
-    x = 1.2 * rng.normal(size=(K, 20))[true] + rng.normal(size=(size, 20)) / 2
-    given = np.where(rng.random(size) < rate, (true + rng.integers(1, K, size)) % K, true)
-    return x.astype(np.float32), true, given
 
 
 def by_labels_alone(given: np.ndarray, rate: float) -> np.ndarray:
@@ -30,7 +21,7 @@ def by_labels_alone(given: np.ndarray, rate: float) -> np.ndarray:
 def test_where_most_labels_are_wrong_more_are_mended_than_by_witnesses_alone() -> None:
     mended: dict[bool, list[float]] = {False: [], True: []}
     for seed in range(5):
-        x, true, given = noisy(0.8, seed)
+        x, true, given = noisy_clusters(0.8, seed)
         assert (given == true).mean() < 0.25
         for together, shares in mended.items():
             shares.append(float((label_evidence(x, given, K, together=together).suggested == true).mean()))
@@ -40,7 +31,7 @@ def test_where_most_labels_are_wrong_more_are_mended_than_by_witnesses_alone() -
 
 @pytest.mark.parametrize("rate", [0.0, 0.2, 0.4, 0.6])
 def test_where_fewer_are_wrong_no_fewer_are_found(rate: float) -> None:
-    x, true, given = noisy(rate)
+    x, true, given = noisy_clusters(rate)
     alone, both = (label_evidence(x, given, K, together=together) for together in (False, True))
     assert (both.issues == (given != true)).mean() >= (alone.issues == (given != true)).mean()
     np.testing.assert_array_equal(alone.pred_probs, both.pred_probs)  # of which noise rates are made
@@ -48,7 +39,7 @@ def test_where_fewer_are_wrong_no_fewer_are_found(rate: float) -> None:
 
 
 def test_it_is_the_fixed_point_that_its_equation_says() -> None:
-    x, _, given = noisy(0.5, size=120)
+    x, _, given = noisy_clusters(0.5, size=120)
     described, noise = describe(x), symmetric(0.4, K)
     q = mean_field(by_labels_alone(given, 0.5), noise, described, given).astype(np.float64)
     graph = neighbour_graph(unit(described), 12).toarray().astype(np.float64)
@@ -76,7 +67,7 @@ def test_the_graph_is_symmetric_and_has_rows_of_about_one() -> None:
 
 
 def test_numbers_of_classes_are_names_only() -> None:
-    x, true, given = noisy(0.7)
+    x, true, given = noisy_clusters(0.7)
     described = describe(x)
     found = mean_field(by_labels_alone(given, 0.7), symmetric(0.7, K), described, given)
     other = (given + 5) % K
@@ -109,7 +100,7 @@ def test_sizes_of_classes_are_believed_as_far_as_they_are_no_chance() -> None:
 
 
 def test_what_is_sure_stays_so() -> None:
-    x, true, given = noisy(0.8)
+    x, true, given = noisy_clusters(0.8)
     sure = np.full((len(x), K), 1e-9)
     sure[np.arange(len(x)), true] = 1
     assert (beside_field(sure, symmetric(0.8, K), describe(x), given).argmax(axis=1) == true).all()
@@ -123,7 +114,7 @@ def test_fewer_different_examples_than_classes() -> None:
 
 
 def test_main_directions_are_found_wherever_they_lie() -> None:
-    x, true, given = noisy(0.7)
+    x, true, given = noisy_clusters(0.7)
     wide = np.zeros((len(x), 200), dtype=np.float32)
     wide[:, 180:] = x  # what counts comes last
     found = mean_field(by_labels_alone(given, 0.7), symmetric(0.7, K), describe(wide), given)
@@ -131,7 +122,7 @@ def test_main_directions_are_found_wherever_they_lie() -> None:
 
 
 def test_of_corrupted_examples_it_says_nothing() -> None:
-    x, _, given = noisy(0.8)
+    x, _, given = noisy_clusters(0.8)
     odd = np.arange(len(x)) % 3 == 0
     alone, both = (label_evidence(x, given, K, corrupted=odd, together=together) for together in (False, True))
     np.testing.assert_array_equal(both.wrong[odd], alone.wrong[odd])
@@ -139,7 +130,7 @@ def test_of_corrupted_examples_it_says_nothing() -> None:
 
 
 def test_it_is_not_asked_of_tables_of_rules_and_of_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, true, given = noisy(0.4)
+    x, true, given = noisy_clusters(0.4)
 
     def nobody_asks(*_: object) -> None:
         raise AssertionError("it was asked")
@@ -158,4 +149,4 @@ def test_coupling_grows_with_the_number_of_classes() -> None:
     points = [transition_point(count) for count in (2, 3, 10, 31, 345)]
     assert points == sorted(points)
     assert points[0] == 2
-    assert field.transition_point(31) == pytest.approx(60 / 29 * np.log(30))
+    assert transition_point(31) == pytest.approx(60 / 29 * np.log(30))

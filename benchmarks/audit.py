@@ -58,7 +58,7 @@ def rates(arguments: argparse.Namespace) -> None:
         clean = office31_features(None, domain)
         for rate in (0, 0.2, 0.4, 0.6, 0.8):
             labels = office31_draw(None, domain, "label", rate).apply(clean).y if rate else clean.y
-            evidence = label_evidence(clean.x, labels, 31)
+            evidence = label_evidence(clean.x, labels, 31, together=False)
             report = estimate_noise(labels, evidence.pred_probs)
             best, true = report.combined, (labels != clean.y).mean()
             others = " | ".join(f"{report.estimates[name].overall:.3f}" for name in ESTIMATORS[:4])
@@ -114,7 +114,7 @@ def simulated(arguments: argparse.Namespace) -> None:
                 labels = corrupt_labels(true, matrix(kind, n_classes, rate, seed), 77 + seed)
                 wrong, counts = labels != true, np.bincount(labels, minlength=n_classes)
                 by_class = np.bincount(labels, weights=wrong, minlength=n_classes) / np.maximum(counts, 1)
-                report = estimate_noise(labels, label_evidence(x, labels, n_classes).pred_probs)
+                report = estimate_noise(labels, label_evidence(x, labels, n_classes, together=False).pred_probs)
                 for which, estimate in {**report.estimates, "combined": report.combined}.items():
                     off = estimate.overall - wrong.mean()
                     low, high = estimate.intervals.T

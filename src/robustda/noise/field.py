@@ -33,7 +33,7 @@ Values = npt.NDArray[np.float64]
 
 _WIDTH = 64  # main directions in which neighbours are sought; 32 and 128 came to the same
 _NEIGHBOURS, _FEWEST = 20, 5  # 15 and 30 as well; of small classes no more than a class has, and a quarter more
-_COUPLING = 2.1  # λ at last, in units of the transition's; 1.8 to 2.5 differ little
+_COUPLING = 2.1  # λ at last, in units of the transition's; 2.5 came to the same, 1.8 is little where most are wrong
 _RISES, _ROUNDS = 4, 10  # in so many rises of λ, with so many rounds at each
 _SIZES = 0.8  # how closely sizes of classes are kept: 0 not at all, 1 exactly
 _SAME_MATRIX = 0.3  # how much of T is used, the rest being the overall rate: its chance ups and downs would add up here

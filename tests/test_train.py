@@ -687,12 +687,14 @@ def test_no_warning_of_any_kind_comes_from_a_plain_run(pair, tmp_path):
         small_rda().fit(*pair[:2], out=tmp_path / "run", **RUNTIME)
 
 
-def test_fitting_leaves_the_random_numbers_of_the_caller_alone(pair):
-    torch.manual_seed(3)
-    expected = torch.rand(4)
-    torch.manual_seed(3)
-    SourceOnly(**SMALL).fit(pair.source, pair.target, **RUNTIME)
-    assert torch.equal(torch.rand(4), expected)
+@pytest.mark.parametrize("backbone", ["identity", "mlp"])
+def test_fitting_and_loading_leave_the_random_numbers_of_the_caller_alone(pair, tmp_path, backbone):
+    before = torch.get_rng_state()
+    for _ in range(2):  # the second time it is there already
+        SourceOnly(**SMALL, backbone=backbone).fit(pair.source, pair.target, out=tmp_path / "run", **RUNTIME)
+        assert torch.equal(torch.get_rng_state(), before)
+    load(tmp_path / "run", device="cpu")
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_loss_curves_are_kept_on_request_and_average_to_the_mean_loss(pair, tmp_path):

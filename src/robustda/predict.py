@@ -79,7 +79,8 @@ def rebuild(about: dict[str, Any], weights: dict[str, torch.Tensor]) -> Method:
     method = create_method(about["method"], **about["params"])
     if "backbone_recipe" in about:
         method.backbone_recipe_ = about["backbone_recipe"]
-    network = _network(method, about, weights)
+    with torch.random.fork_rng(devices=[]):  # what it begins with is overwritten: the caller's random numbers stay
+        network = _network(method, about, weights)
     method.classes_ = np.asarray(about["classes"])
     method.image_size_, method.example_shape_ = int(about["image_size"]), tuple(about["example_shape"])
     method.features_ = tuple(about["features"])

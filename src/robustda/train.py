@@ -55,7 +55,7 @@ def fit(
     runtime = Runtime(**options)
     ranks = Ranks.of_environment()
     ranks.check(method.batch_size)
-    with ranks.joined(runtime.torch_device()):
+    with ranks.joined(runtime.torch_device()), runtime.limits():
         _fit(method, source, target, out, {"cache_dir": cache_dir, "strict": strict}, decisions, runtime, ranks)
 
 
@@ -121,7 +121,7 @@ def _fit(
         if decided is not None:
             confirmed = np.isin(source.ids, list(decided.confirmed))
             run.task.confirmed = torch.as_tensor(confirmed, device=run.device)
-        with runtime.limits(), run.stop.listening(), _trouble(method, folder, ranks):
+        with run.stop.listening(), _trouble(method, folder, ranks):
             if folder is not None and decided is not None:
                 write_whole(folder.path / "decisions.csv", decided.content)
             run.go()

@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 import sklearn
 import torch
+from joblib import Parallel, delayed
 from sklearn.base import clone, is_classifier
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.exceptions import UnsetMetadataPassedError
@@ -275,6 +276,15 @@ def test_randomness_is_the_random_states(data: Data) -> None:
     before = torch.get_rng_state()
     pickle.loads(pickle.dumps(small("dann").fit(data.X, data.y)))
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_threads_do_not_share_their_randomness(data: Data) -> None:
+    """As in scikit-learn's ensembles and searches where joblib was told to use threads."""
+    models = [small("dann", random_state=seed, dropout=0.5, steps=100) for seed in range(4)]
+    one_by_one = [clone(model).fit(data.X, data.y, data.Xt) for model in models]
+    at_once = Parallel(4, backend="threading")(delayed(model.fit)(data.X, data.y, data.Xt) for model in models)
+    for alone, beside in zip(one_by_one, at_once, strict=True):
+        np.testing.assert_array_equal(beside.predict_proba(data.Xt), alone.predict_proba(data.Xt))
 
 
 def test_features(data: Data) -> None:

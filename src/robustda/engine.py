@@ -12,6 +12,7 @@ import ctypes
 import functools
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from robustda.tracking import tracker_names
 __all__ = ["Runtime", "Stepper", "place"]
 
 _EAGER_STEPS = 4  # steps that run uncaptured on a GPU, so that libraries have made their plans before the recording
+_ONE_AT_A_TIME = threading.RLock()  # all threads of a process draw from the same generator of PyTorch's
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
@@ -140,22 +142,25 @@ class Runtime:
 
     @contextmanager
     def limits(self) -> Iterator[None]:
-        """Set the number of threads for the time of a run, and leave the caller's random numbers as they were."""
-        before = torch.get_num_threads()
-        if self.threads:
-            torch.set_num_threads(min(self.threads, os.cpu_count() or 1))
+        """Set the number of threads for the time of a run, and leave the caller's random numbers as they were.
+
+        Runs in several threads of a process wait for each other: each would draw the random numbers of the others.
+        """
         device = self.torch_device()
-        if device.type == "cpu":
-            _keep_freed_memory()
-        products = torch.get_float32_matmul_precision()
-        if self.bfloat16(device) and device.type == "cuda":
-            torch.set_float32_matmul_precision("high")
-        try:
-            with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-                yield
-        finally:
-            torch.set_num_threads(before)
-            torch.set_float32_matmul_precision(products)
+        with _ONE_AT_A_TIME:
+            before, products = torch.get_num_threads(), torch.get_float32_matmul_precision()
+            if self.threads:
+                torch.set_num_threads(min(self.threads, os.cpu_count() or 1))
+            if device.type == "cpu":
+                _keep_freed_memory()
+            if self.bfloat16(device) and device.type == "cuda":
+                torch.set_float32_matmul_precision("high")
+            try:
+                with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+                    yield
+            finally:
+                torch.set_num_threads(before)
+                torch.set_float32_matmul_precision(products)
 
 
 def place(network: torch.nn.Module, device: torch.device, runtime: Runtime | None = None) -> None:

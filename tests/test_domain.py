@@ -259,10 +259,17 @@ def test_a_flat_folder_has_no_labels(tmp_path):
         Domain.from_folder(top, labels="required")
 
 
+def test_images_beside_class_folders_have_no_label(tmp_path):
+    top = class_folder(tmp_path / "camera", "cat/1.png", "dog/1.png", "new.png")
+    domain = Domain.from_folder(top)
+    assert domain.ids.tolist() == ["cat/1.png", "dog/1.png", "new.png"]
+    assert domain.labels.tolist() == ["cat", "dog", None]
+
+
 def test_folders_that_cannot_be_are_explained(tmp_path):
     top = class_folder(tmp_path / "web", "cat/1.png", "dog/1.png", "stray.png")
     with pytest.raises(DataError, match=r"has 1 image beside its class folders \(first 'stray.png'\): move"):
-        Domain.from_folder(top)
+        Domain.from_folder(top, labels="required")
     assert len(Domain.from_folder(top, labels="ignore")) == 3
     (tmp_path / "empty" / "sub").mkdir(parents=True)
     with pytest.raises(DataError, match=r"no images in .*empty"):

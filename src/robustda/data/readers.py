@@ -45,7 +45,10 @@ def check_switch(labels: str) -> None:
 
 
 def read_folder(path: Path, labels: Labels) -> Parts:
-    """One sub-folder a class, as deep below as one likes; images lying flat have no labels."""
+    """One sub-folder a class, as deep below as one likes; images lying flat have no labels.
+
+    Some may lie flat beside class folders where labels are optional: of a target, few need to have been looked at.
+    """
     check_switch(labels)
     if not path.is_dir():
         raise DataError(f"there is no folder {path}" + (": it is a file" if path.exists() else ""))
@@ -60,15 +63,16 @@ def read_folder(path: Path, labels: Labels) -> Parts:
         if labels == "required":
             raise DataError(f"{path} has no class folders: put the images of each class in a sub-folder of its name")
         return Parts(files, None, ids)
-    if flat:
+    if flat and labels == "required":
         raise DataError(
             f"{path} has {plural(len(flat), 'image')} beside its class folders (first {listed(flat, 1)}): "
-            "move them into a class folder, or ignore the labels"
+            "move each into the folder of its class, or away"
         )
     with os.scandir(path) as entries:
         folders = sorted(entry.name for entry in entries if _visible(entry) and entry.is_dir())
     # A sub-folder without images still names a class: check_pair tells a source that it has no example of it.
-    return Parts(files, [_printable(parts[0]) for parts in found], ids, [_printable(name) for name in folders])
+    given = [_printable(parts[0]) if len(parts) > 1 else None for parts in found]
+    return Parts(files, given, ids, [_printable(name) for name in folders])
 
 
 def read_npz(path: Path, labels: Labels) -> Parts:

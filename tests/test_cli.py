@@ -270,6 +270,19 @@ def test_predict_scores_against_labels_that_are_there(capsys, tmp_path, trained)
     assert f"{share:.1%} of 60 labelled ones agree with their label" in printed
 
 
+def test_predict_compares_only_labels_that_the_model_can_give(capsys, tmp_path, trained):
+    known = pd.read_csv("source.csv")
+    name = next(column for column in known.columns if known[column].isin(["ant", "bee", "cat", "dog"]).all())
+    known[name] = ["elk"] * 3 + known[name].tolist()[3:]
+    known.to_csv(tmp_path / "some.csv", index=False)
+    printed = well(capsys, "predict", trained, tmp_path / "some.csv", "--out", tmp_path / "p.csv")
+    assert "of 57 labelled ones agree with their label; 3 more have a label that is no class of the model" in printed
+    known[name] = "monday"
+    known.to_csv(tmp_path / "none.csv", index=False)
+    printed = well(capsys, "predict", trained, tmp_path / "none.csv", "--out", tmp_path / "p.csv")
+    assert "none of the labels is a class of the model ('monday'): nothing to compare with" in printed
+
+
 def test_predict_a_folder_with_an_unreadable_image(capsys, tmp_path):
     well(capsys, "fit", "--source", "web", "--target", "camera", "--out", tmp_path / "run", *FAST)
     shutil.copytree("flat", tmp_path / "images")

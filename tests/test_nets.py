@@ -286,6 +286,30 @@ def test_a_timm_backbone_by_name(name: str) -> None:
         assert Classifier(psi, 4, 8).eval()(torch.rand(2, 3, 64, 64)).shape == (2, 4)
 
 
+@pytest.mark.parametrize(
+    ("name", "side"), [("vit_tiny_patch16_224", 64), ("vit_tiny_patch16_224", 73), ("mixer_s32_224", 64)]
+)
+def test_a_timm_backbone_of_one_size_takes_another(name: str, side: int) -> None:
+    before = torch.get_rng_state()
+    psi = create_backbone(name, (side, side, 3), "random").eval()
+    torch.set_rng_state(before)
+    again = create_backbone(name, (side, side, 3), "random").eval()
+    x = torch.rand(2, 3, side, side)
+    with torch.no_grad():
+        assert psi(x).shape == (2, psi.out_features)
+        assert torch.equal(psi(x), again(x))  # to try what it takes draws no random numbers
+
+
+def test_weights_of_another_size_are_taken_where_positions_are_worked_out(tmp_path: Path) -> None:
+    own = create_backbone("vit_tiny_patch16_224", (224, 224, 3), "random")
+    path = tmp_path / "weights.safetensors"
+    save_file(own.get_submodule("model").state_dict(), path)
+    psi = create_backbone("vit_tiny_patch16_224", (64, 64, 3), str(path)).eval()
+    assert torch.equal(psi.get_submodule("model").get_parameter("pos_embed"), own.get_parameter("model.pos_embed"))
+    with pytest.raises(ConfigError, match=r"have other shapes.*--image_size"):
+        create_backbone("vit_tiny_patch16_224", (73, 73, 3), str(path))
+
+
 def test_a_timm_backbone_normalises_its_input_and_takes_the_numbers_along() -> None:
     psi = create_backbone("test_resnet", (32, 32, 3), "random").eval()
     x = torch.rand(2, 3, 32, 32)
@@ -321,6 +345,7 @@ def test_resnet50_v1_has_its_strides_in_the_first_convolution() -> None:
         ("resnet50_v1", (8, 8, 3), "hub", "no weights on the hub: give --weights"),
         ("resnet999", (8, 8, 3), "random", "no backbone is called 'resnet999'.*resnet50_v1"),
         ("", (8, 8, 3), "random", "no backbone is called ''"),
+        ("inception_v3", (64, 64, 3), "random", r"cannot take images of 64 × 64 \(.*its own size is 299, --image_size 342"),
         ("small_cnn", (8, 8, 3), "nowhere.safetensors", "no weights file nowhere.safetensors"),
         ("mlp", (5,), "nowhere.safetensors", "weights"),
         ("identity", (5,), "nowhere.safetensors", "weights"),

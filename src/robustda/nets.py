@@ -192,12 +192,14 @@ def _convolution(n_in: int, n_out: int) -> list[nn.Module]:
 
 
 class TimmBackbone(Backbone):
-    """Any timm model without its classifier. `mean` and `std` are part of it and are saved with it."""
+    """Any timm model without its classifier, for images of this side. `mean` and `std` are saved with it."""
 
     mean: Tensor
     std: Tensor
 
-    def __init__(self, name: str, weights: str, *, mean: Sequence[float] = (), std: Sequence[float] = ()) -> None:
+    def __init__(
+        self, name: str, weights: str, side: int, *, mean: Sequence[float] = (), std: Sequence[float] = ()
+    ) -> None:
         super().__init__()
         import timm
 
@@ -207,8 +209,9 @@ class TimmBackbone(Backbone):
                 f"no backbone is called {name!r}: use identity, table, mlp, small_cnn, resnet50_v1 or a timm name"
                 + (f" such as {', '.join(close)}" if close else "")
             )
+        sized = _for_side(name, side)
         try:
-            self.model = timm.create_model(name, pretrained=weights == "hub", num_classes=0)
+            self.model = timm.create_model(name, pretrained=weights == "hub", num_classes=0, **sized)
         except Exception as error:
             raise ConfigError(
                 f"the weights of {name} could not be fetched ({type(error).__name__}): give a local file with "
@@ -228,6 +231,31 @@ class TimmBackbone(Backbone):
         elif not torch.is_grad_enabled():
             x = x.contiguous(memory_format=torch.channels_last)  # half as fast again on a CPU
         return cast(Tensor, self.model(x))
+
+
+@functools.lru_cache
+def _for_side(name: str, side: int) -> dict[str, Any]:
+    """What a timm model has to be told to take images of this side, found by trying."""
+    import timm
+
+    config = timm.get_pretrained_cfg(name)
+    own = config.input_size[-1] if config is not None else side
+    if side == own:
+        return {}
+    reasons = []
+    # The second works out positions anew for every batch, from weights of the model's own size; the third has others.
+    for told in ({}, {"dynamic_img_size": True}, {"img_size": side}):
+        try:
+            with torch.random.fork_rng(devices=[]), torch.inference_mode():
+                timm.create_model(name, pretrained=False, num_classes=0, **told).eval()(torch.zeros(2, 3, side, side))
+        except Exception as error:  # each family of models refuses in words of its own
+            reasons.append(" ".join(str(error).split())[:200])
+        else:
+            return told
+    raise ConfigError(
+        f"{name} cannot take images of {side} × {side} ({reasons[0]}): its own size is {own}, "
+        f"--image_size {round(own * 8 / 7)}"
+    )
 
 
 def usual_backbone(input_shape: Sequence[int]) -> str:
@@ -261,13 +289,13 @@ def create_backbone(name: str, input_shape: Sequence[int], weights: str = "hub")
     if name == "resnet50_v1" and weights == "hub":
         raise ConfigError("resnet50_v1 has no weights on the hub: give --weights FILE.safetensors or --weights random")
     if weights in ("hub", "random"):
-        return _image_backbone(name, weights)
+        return _image_backbone(name, weights, input_shape[0])
     path = Path(weights)
     if not path.is_file():
         raise ConfigError(f"there is no weights file {path}: give --weights FILE.safetensors, hub or random")
     state = path.stat()
     # Every phase starts from the same weights: a copy is quicker than making and loading it anew.
-    return copy.deepcopy(_from_file(name, path, state.st_mtime_ns, state.st_size))
+    return copy.deepcopy(_from_file(name, path, input_shape[0], state.st_mtime_ns, state.st_size))
 
 
 def _vector_backbone(name: str, width: int) -> Backbone:
@@ -276,23 +304,24 @@ def _vector_backbone(name: str, width: int) -> Backbone:
     return {"identity": Identity, "table": Table, "mlp": MLP}[name](width)
 
 
-def _image_backbone(name: str, weights: str) -> Backbone:
+def _image_backbone(name: str, weights: str, side: int) -> Backbone:
     if name == "small_cnn":
         return SmallCNN()
     if name != "resnet50_v1":
-        return TimmBackbone(name, weights)
+        return TimmBackbone(name, weights, side)
     # These weights were trained with the mean of BGR-ordered Caffe preprocessing, hence the digits.
-    backbone = TimmBackbone("resnet50", "random", mean=(0.48502, 0.45796, 0.40760), std=(0.229, 0.224, 0.225))
+    caffe = {"mean": (0.48502, 0.45796, 0.40760), "std": (0.229, 0.224, 0.225)}
+    backbone = TimmBackbone("resnet50", "random", side, **caffe)
     _move_strides_to_first_convolution(backbone)
     return backbone
 
 
 @functools.lru_cache(maxsize=1)
-def _from_file(name: str, path: Path, changed: int, size: int) -> Backbone:
+def _from_file(name: str, path: Path, side: int, changed: int, size: int) -> Backbone:
     """A backbone with the weights of a file, which is read again when it has changed."""
     # What is overwritten anyway must not move the random numbers on: a copy would not.
     with torch.random.fork_rng(devices=[]):
-        backbone = _image_backbone(name, "random")
+        backbone = _image_backbone(name, "random", side)
     load_weights(backbone, path)
     backbone.pretrained = True
     return backbone
@@ -320,7 +349,8 @@ def load_weights(backbone: nn.Module, path: Path) -> None:
         missing, _ = module.load_state_dict(state, strict=False)
     except RuntimeError as error:
         raise ConfigError(
-            f"the weights in {path} have other shapes than the backbone's: is it another model?"
+            f"the weights in {path} have other shapes than the backbone's: is it another model, or one whose weights "
+            "depend on the size of images? (--image_size)"
         ) from error
     missing = [key for key in missing if not key.endswith("num_batches_tracked")]
     if missing:

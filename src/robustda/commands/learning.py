@@ -20,6 +20,7 @@ from robustda.commands.parsing import (
     read_pair,
     write_table,
 )
+from robustda.data.wording import listed, plural
 from robustda.errors import ConfigError
 
 __all__ = ["demo", "fit", "methods", "predict"]
@@ -125,12 +126,22 @@ def predict(arguments: list[str]) -> int:
         progress=True,
     )
     write_table(table, out)
-    print(f"{len(table):,} predictions written to {out}")
+    print(f"{plural(len(table), 'prediction')} written to {out}")
     if "label" in table:
-        known = table["label"].notna()
-        right = (table["prediction"].astype(str) == table["label"].astype(str))[known].mean()
-        print(f"{right:.1%} of {known.sum():,} labelled ones agree with their label")
+        print(_agreement(table, [str(name) for name in method.classes_]))
     return 0
+
+
+def _agreement(table: Any, classes: list[str]) -> str:
+    """How often labels and predictions agree, of those that can: folders may be called after days, not classes."""
+    labelled = table[table["label"].notna()]
+    labels = labelled["label"].astype(str)
+    possible = labels.isin(classes)
+    if not possible.any():
+        return f"none of the labels is a class of the model ({listed(labels.unique(), 3)}): nothing to compare with"
+    right = (labelled["prediction"].astype(str) == labels)[possible].mean()
+    others = f"; {len(labels) - possible.sum():,} more have a label that is no class of the model"
+    return f"{right:.1%} of {possible.sum():,} labelled ones agree with their label" + others * (not possible.all())
 
 
 def methods(arguments: list[str]) -> int:
@@ -165,7 +176,7 @@ def methods(arguments: list[str]) -> int:
 
 
 def demo(arguments: list[str]) -> int:
-    """Compare three methods on the embedded task: printed digits with wrong labels, to handwritten ones."""
+    """Compare four methods on the embedded task: printed digits with wrong labels, to handwritten ones."""
     from robustda.demo import run_demo
 
     parser = make_parser("demo", demo.__doc__)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
@@ -118,14 +119,21 @@ def test_heads_learn_by_themselves_and_what_they_say_is_averaged() -> None:
     )
 
 
-def test_mends_and_leaves_out_labels_and_learns_from_the_rest() -> None:
+def test_mends_and_leaves_out_labels_and_learns_from_the_rest(tmp_path: Path) -> None:
     source, target = blobs(n=400, target=200, noise=0.3)
-    method = Clarity(width=64, head_steps=300, batch_size=32).fit(source, target, **QUIET)
+    method = Clarity(width=64, head_steps=300, batch_size=32).fit(source, target, out=tmp_path / "run", **QUIET)
     assert method.summary_["target_accuracy"] > 0.9
     wrong = np.arange(400) % 4 != source.y  # the blobs' classes go round
     assert (method.trust_[wrong] == 0).mean() > 0.8
     assert (method.trust_[~wrong] == 1).mean() > 0.9
     assert method.noise_rate_ == pytest.approx(wrong.mean(), abs=0.08)
+    learned = method.learned_as_
+    assert (learned[method.trust_ == 1] == source.y[method.trust_ == 1]).all()
+    assert (learned[wrong] == np.arange(400)[wrong] % 4).mean() > 0.6
+    assert method.summary_["mended_share"] == np.mean((learned >= 0) & (learned != source.y)) > 0
+    table = pd.read_csv(tmp_path / "run" / "trust.csv", dtype=str, keep_default_na=False)
+    assert table["learned_as"].tolist() == [*np.append(source.classes.astype(str), "")[learned]]
+    np.testing.assert_array_equal(robustda.load(tmp_path / "run", device="cpu").learned_as_, learned)
     believing = Clarity(width=64, head_steps=300, batch_size=32, clean=False).fit(source, target, **QUIET)
     assert not hasattr(believing, "trust_")
 

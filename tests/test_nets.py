@@ -345,7 +345,12 @@ def test_resnet50_v1_has_its_strides_in_the_first_convolution() -> None:
         ("resnet50_v1", (8, 8, 3), "hub", "no weights on the hub: give --weights"),
         ("resnet999", (8, 8, 3), "random", "no backbone is called 'resnet999'.*resnet50_v1"),
         ("", (8, 8, 3), "random", "no backbone is called ''"),
-        ("inception_v3", (64, 64, 3), "random", r"cannot take images of 64 × 64 \(.*its own size is 299, --image_size 342"),
+        (
+            "inception_v3",
+            (64, 64, 3),
+            "random",
+            "cannot take images of 64 × 64 .*its own size is 299, --image_size 342",
+        ),
         ("small_cnn", (8, 8, 3), "nowhere.safetensors", "no weights file nowhere.safetensors"),
         ("mlp", (5,), "nowhere.safetensors", "weights"),
         ("identity", (5,), "nowhere.safetensors", "weights"),

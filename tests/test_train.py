@@ -209,8 +209,8 @@ def test_the_run_folder_holds_what_it_promises(pair, tmp_path):
     }
 
     summary = json.loads((run / "summary.json").read_text())
-    expected = ["method", "variant", "seed", "steps", "seconds", "noise_rate", "kept_share", "target_accuracy"]
-    assert list(summary) == [*expected, "placement", "seen_as", "class_noise_rates"]
+    expected = ["method", "variant", "seed", "steps", "seconds", "noise_rate", "kept_share", "mended_share"]
+    assert list(summary) == [*expected, "target_accuracy", "placement", "seen_as", "class_noise_rates"]
     assert summary["seen_as"] == f"rows of a table with {pair[0].shape[0]} columns"
     assert (summary["method"], summary["variant"], summary["seed"], summary["steps"]) == ("rda", "authors", 0, 60)
     assert summary["noise_rate"] == pytest.approx(0.4)
@@ -219,12 +219,15 @@ def test_the_run_folder_holds_what_it_promises(pair, tmp_path):
     assert summary["seconds"] > 0
 
     trust = pd.read_csv(run / "trust.csv", dtype={"id": str})
-    assert list(trust.columns) == ["id", "given_label", "mean_loss", "threshold", "weight"]
+    assert list(trust.columns) == ["id", "given_label", "mean_loss", "threshold", "weight", "learned_as"]
     assert trust["id"].tolist() == pair.source.ids.tolist()
     assert trust["given_label"].tolist() == pair.source.labels.tolist()
     assert set(trust["weight"]) == {0.0, 1.0}
     np.testing.assert_array_equal(trust["weight"] == 1, trust["mean_loss"] <= trust["threshold"])
     assert (trust.groupby("given_label")["threshold"].nunique() == 1).all()
+    learned = trust["learned_as"].fillna("")
+    assert (learned == trust["given_label"].where(trust["weight"] == 1, "")).all()
+    assert summary["mended_share"] == 0
 
     predictions = pd.read_csv(run / "predictions.csv", dtype={"id": str})
     assert list(predictions.columns) == ["id", "prediction", "probability", "label"]

@@ -64,11 +64,12 @@ def _data(method: Method, facts: dict[str, Any]) -> str:
 
 
 def _noise(method: Method, facts: dict[str, Any]) -> str:
-    rate, kept = method.summary_.get("noise_rate"), method.summary_.get("kept_share")
+    rate, kept, mended = (method.summary_.get(name) for name in ("noise_rate", "kept_share", "mended_share"))
     if rate is None:
         return "## Noise found\n\nThis method does not judge labels: every source label was taken as it came."
     text = "## Noise found\n\n"
-    text += f"About {rate:.0%} of the source's labels look wrong; {kept:.0%} of the examples were trusted."
+    text += f"About {rate:.0%} of the source's labels look wrong; {kept:.0%} of the examples were trusted"
+    text += f", {mended:.0%} taken for another class than the one given." if mended else "."
     table = _trust_by_class(facts.get("run"))
     if table is None:
         return text

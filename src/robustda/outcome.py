@@ -47,6 +47,7 @@ def conclude(run: Run, phase: Phase) -> None:
     method.history_ = pd.DataFrame(run.metrics.rows, columns=list(Metrics.HEADER))
     if "trust" in memory:
         method.trust_ = memory["trust"].cpu().numpy()
+        method.learned_as_ = _learned_as(run.task)
         counts = torch.bincount(run.task.labels, minlength=run.task.n_classes).double()
         method.noise_rate_ = float((memory["noise_rate"] * counts).sum() / counts.sum())
     method.summary_ = _summary(run, probabilities)
@@ -72,6 +73,7 @@ def _summary(run: Run, probabilities: np.ndarray) -> dict[str, Any]:
         "seconds": round(run.seconds_before + time.monotonic() - run.started, 2),
         "noise_rate": getattr(method, "noise_rate_", None),
         "kept_share": float(method.trust_.mean()) if "trust" in memory else None,
+        "mended_share": _mended(run.task) if "trust" in memory else None,
         "target_accuracy": None if run.target.y is None else accuracy(probabilities.argmax(axis=1), run.target),
         "placement": _placement(run.task),
     }
@@ -105,7 +107,7 @@ def _write(
 ) -> None:
     """Fill the run folder; that it is done comes last."""
     if "trust" in task.memory:
-        header = ("id", "given_label", "mean_loss", "threshold", "weight")
+        header = ("id", "given_label", "mean_loss", "threshold", "weight", "learned_as")
         folder.write_csv("trust.csv", header, _trust_rows(task, source))
     if "loss_curves" in task.memory:
         save_tensors(folder.path / "curves.safetensors", {"losses": task.memory["loss_curves"]})
@@ -116,14 +118,29 @@ def _write(
     folder.finish()
 
 
+def _learned_as(task: Task) -> np.ndarray:
+    """The class that each source example was learned as, −1 for those that were left out."""
+    codes = task.memory.get("learned_as")
+    if codes is None:
+        codes = torch.where(task.memory["trust"].to(task.device) > 0, task.labels, -1)
+    return codes.cpu().numpy()
+
+
+def _mended(task: Task) -> float:
+    """The share of the source that was learned as a class other than the one given."""
+    codes = _learned_as(task)
+    return float(((codes >= 0) & (codes != task.labels.cpu().numpy())).mean())
+
+
 def _trust_rows(task: Task, source: Domain) -> Iterator[tuple[Any, ...]]:
     """What was made of each source example, a block at a time: as Python's objects, ten million rows take gigabytes."""
     assert source.y is not None
     columns = [task.memory[name].cpu() for name in ("mean_loss", "threshold", "trust")]
+    names, learned = np.append(source.classes.astype(object), ""), _learned_as(task)
     for start in range(0, len(source), _ROWS):
         block = slice(start, start + _ROWS)
-        names = source.classes[source.y[block]]
-        yield from zip(source.ids[block], names, *(column[block].tolist() for column in columns), strict=True)
+        values = [column[block].tolist() for column in columns]
+        yield from zip(source.ids[block], names[source.y[block]], *values, names[learned[block]], strict=True)
 
 
 def _predictions(target: Domain, classes: np.ndarray, probabilities: np.ndarray) -> tuple[list[str], Iterator[Any]]:

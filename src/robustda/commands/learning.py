@@ -198,6 +198,8 @@ def _print_outcome(summary: dict[str, Any], out: Path) -> None:
         print(f"the vectors were seen as {summary['seen_as']} (--backbone identity takes them as they are)")
     if summary["noise_rate"] is not None:
         kept = f"{summary['kept_share']:.0%} of the source was trusted"
+        if summary.get("mended_share"):
+            kept += f", {summary['mended_share']:.0%} taken for another class"
         print(f"about {summary['noise_rate']:.0%} of the labels look wrong; {kept} ({out / 'trust.csv'})")
     if "expected_accuracy" in summary:
         value, low, high = summary["expected_accuracy"].values()

@@ -88,7 +88,7 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
         )
         self._keep(method, classes)
         if hasattr(method, "trust_"):
-            self.trust_, self.noise_rate_ = method.trust_, method.noise_rate_
+            self.trust_, self.learned_as_, self.noise_rate_ = method.trust_, method.learned_as_, method.noise_rate_
             backbone = method.network_.backbone
             described = rows_of(backbone, source) if backbone.fixed else source
             self.transition_matrix_ = _transition_matrix(described, codes, len(classes), method.seed)
@@ -162,7 +162,7 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
         return create_method(self.method_name, **params, seed=int(seed))
 
     def _keep(self, method: Method, classes: np.ndarray) -> None:
-        for name in ("trust_", "noise_rate_", "transition_matrix_"):
+        for name in ("trust_", "learned_as_", "noise_rate_", "transition_matrix_"):
             self.__dict__.pop(name, None)  # an earlier fit with other settings may have left it
         self.classes_, self.history_ = classes, method.history_
         self._fitted_method = (method.name, method.params())

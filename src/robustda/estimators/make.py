@@ -99,6 +99,8 @@ feature_names_in_ : their names, where X was a frame whose columns have names.
 network_ : the PyTorch network that predicts, in float64 on the CPU.
 history_ : what was logged, as a DataFrame: phase, step, metric, value.
 trust_ : for each row of the source, 1 if the curriculum trusted its label and 0 if not (methods with a curriculum).
+learned_as_ : for each row of the source, the place in `classes_` of the class that it was learned as, -1 if it was left
+    out: some that are not trusted are taken for another class (methods with a curriculum).
 noise_rate_ : the share of wrong labels, as given or estimated (methods with a curriculum). Below 12 rows nothing can be
     estimated: "auto" then takes it to be 0, with a warning.
 transition_matrix_ : T[k, j], the estimated share of class k that was given label j (methods with a curriculum); by

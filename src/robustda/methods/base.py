@@ -48,6 +48,9 @@ class Fitted:
     """What `summary.json` holds."""
     trust_: np.ndarray
     """For each source example, 1 if the curriculum trusted it and 0 if not (methods with a curriculum)."""
+    learned_as_: np.ndarray
+    """For each source example, the class it was learned as, by its place in `classes_`; −1 if it was left out. Not all
+    that is not trusted is left out: clarity and concord take some for another class (methods with a curriculum)."""
     noise_rate_: float
     """The share of wrong labels in the source, as given or estimated (methods with a curriculum)."""
     image_size_: int

@@ -74,7 +74,7 @@ class Believing(Method):
     def believed(
         self, source: Described, task: Task, unit: Callable[[np.ndarray], np.ndarray], *, by_pixels: bool = False
     ) -> Belief:
-        """What each source example is believed to be of. Leaves `trust`, `rules` and `unlike` in the memory.
+        """What each source example is believed to be of. Leaves `trust`, `learned_as`, `rules` in the memory.
 
         `source` are features of all source examples, which `unit` brings to unit length, all or some at a time; where
         they are bare pixels, nothing is said of what resembles no class. What a person has decided is believed as it
@@ -120,7 +120,9 @@ class Believing(Method):
         known = suggested >= 0
         rules = find_rules(suggested[known].numpy(), labels[known].numpy(), task.n_classes)
         task.memory["rules"] = torch.tensor(rules, dtype=torch.float64).view(-1, 4)
-        return Belief(labels, suggested, task.n_classes)
+        belief = Belief(labels, suggested, task.n_classes)
+        task.memory["learned_as"] = belief.codes
+        return belief
 
     def share_wrong(self, task: Task) -> float:
         """How many of the labels were judged to be wrong."""

@@ -155,7 +155,7 @@ def _json(path: Path) -> dict[str, Any]:
 def _summary(path: Path) -> dict[str, Any]:
     """The outcome, if what should be numbers are numbers."""
     found = _json(path)
-    numbers = [found.get(name) for name in ("target_accuracy", "noise_rate", "kept_share", "seconds")]
+    numbers = [found.get(name) for name in ("target_accuracy", "noise_rate", "kept_share", "mended_share", "seconds")]
     rates = found.get("class_noise_rates") or []
     for value in [*numbers, *(rates if isinstance(rates, list) else [rates])]:
         if not isinstance(value, int | float | None):

@@ -155,6 +155,8 @@ def _about_trust(run: RunRecord) -> list[str]:
         said = f"About {percent(rate)} of the {examples} source labels look wrong; {share} were trusted"
     else:
         said = f"{percent(rate)} of the {examples} source labels were said to be wrong; {share} were trusted"
+    if mended := run.summary.get("mended_share"):
+        said += f", {percent(mended)} taken for another class than the one given"
     few = [run.classes[k] for k in np.flatnonzero((found.trusted < _FEW) & (found.examples > 0))]
     if few:
         shown = few[:3] + ([f"{len(few) - 3} more"] if len(few) > 3 else [])

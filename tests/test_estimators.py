@@ -278,6 +278,11 @@ def test_randomness_is_the_random_states(data: Data) -> None:
     assert torch.equal(before, torch.get_rng_state())
 
 
+def test_a_random_state_that_cannot_be_is_called_by_its_name(data: Data) -> None:
+    with pytest.raises(ValueError, match="Seed must be between 0 and"):
+        small("dann", random_state=-1).fit(data.X, data.y, data.Xt)
+
+
 def test_threads_do_not_share_their_randomness(data: Data) -> None:
     """As in scikit-learn's ensembles and searches where joblib was told to use threads."""
     models = [small("dann", random_state=seed, dropout=0.5, steps=100) for seed in range(4)]

@@ -263,7 +263,7 @@ def _width(backbone: Backbone, input_shape: Sequence[int], called: str) -> int:
     try:
         found = backbone(torch.zeros(shape))
     except Exception as error:  # it is the user's own code
-        reason = " ".join(str(error).split())[:200]
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise ConfigError(f"{called} cannot take a batch of shape {shape} ({reason})") from error
     finally:
         backbone.train(training)

@@ -177,7 +177,7 @@ def _load_tables(method: Method, path: Path) -> None:
         method.history_ = pd.read_csv(path / "metrics.csv")
     if (path / "trust.csv").is_file():
         kinds = {"weight": np.float32, "learned_as": str}
-        table = pd.read_csv(path / "trust.csv", usecols=kinds.__contains__, dtype=kinds, keep_default_na=False)  # type: ignore[arg-type]
+        table = pd.read_csv(path / "trust.csv", usecols=kinds.__contains__, dtype=kinds, keep_default_na=False)
         method.trust_ = table["weight"].to_numpy()
         if "learned_as" in table:  # runs of older versions have none
             method.learned_as_ = pd.Index(method.classes_.astype(str)).get_indexer(table["learned_as"])

@@ -149,9 +149,9 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
         """The method with these parameters; those that a variant presets only where they are given."""
         params = {name: getattr(self, name) for name in self.method_params}
         params = {name: value for name, value in params.items() if not (value is None and name in self.preset_params)}
-        seed = self.random_state
+        seed, generator = self.random_state, check_random_state(self.random_state)
         if not isinstance(seed, int | np.integer):
-            seed = check_random_state(seed).randint(2**31 - 1)
+            seed = generator.randint(2**31 - 1)
         if isinstance(params.get("noise_rate"), str) and source_rows < _FEWEST:
             params["noise_rate"] = 0.0
             message = (

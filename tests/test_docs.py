@@ -82,6 +82,7 @@ def test_blocks_are_of_known_kinds(page: str) -> None:
     assert re.findall(r"\n\n    .*", prose) == [], "indented code: put it between ```bash and ```"
 
 
+@pytest.mark.filterwarnings("ignore::robustda.errors.RobustDAWarning")  # five steps on a dozen images may well earn one
 @pytest.mark.parametrize(
     "page", [pytest.param(page, marks=[pytest.mark.slow] * (page == "docs/tutorial.md")) for page in RUNNABLE]
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import dataclasses
 import json
 import random
@@ -151,10 +152,10 @@ def assert_close(first: Path, second: Path, within: float = 1e-5) -> None:
         np.testing.assert_allclose(ours[name], theirs[name], rtol=0, atol=within, err_msg=name)
 
 
-def trust(run: Path) -> list[tuple[str, str]]:
-    """The trust table: each example with its weight."""
-    lines = (run / "trust.csv").read_text().splitlines()[1:]
-    return [(line.split(",")[0], line.split(",")[-1]) for line in lines]
+def trust(run: Path) -> list[tuple[str, str, str]]:
+    """The trust table: each example with its weight and the class it was learned as."""
+    with (run / "trust.csv").open() as file:
+        return [(row["id"], row["weight"], row["learned_as"]) for row in csv.DictReader(file)]
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +197,7 @@ def test_in_double_precision_they_stay_the_same_to_ten_digits(data, tmp_path):
 
 def test_the_trust_table_is_that_of_one_rank(data, by_one, tmp_path):
     expected = trust(by_one / "rda")
-    assert {weight for _, weight in expected} == {"0.0", "1.0"}
+    assert {weight for _, weight, _ in expected} == {"0.0", "1.0"}
     for count in (2, 3):
         assert on_ranks(count, data, [fit(data, tmp_path / str(count))]) == (0, [])
         assert trust(tmp_path / str(count)) == expected

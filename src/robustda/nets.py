@@ -349,8 +349,8 @@ def load_weights(backbone: nn.Module, path: Path) -> None:
         missing, _ = module.load_state_dict(state, strict=False)
     except RuntimeError as error:
         raise ConfigError(
-            f"the weights in {path} have other shapes than the backbone's: is it another model, or one whose weights "
-            "depend on the size of images? (--image_size)"
+            f"the weights in {path} have other shapes than the backbone's: is it another model? (where weights depend "
+            "on the size of images, --image_size says it)"
         ) from error
     missing = [key for key in missing if not key.endswith("num_batches_tracked")]
     if missing:

@@ -20,7 +20,6 @@ from robustda.commands.parsing import (
     read_pair,
     write_table,
 )
-from robustda.data.wording import listed, plural
 from robustda.errors import ConfigError
 
 __all__ = ["demo", "fit", "methods", "predict"]
@@ -99,6 +98,7 @@ def _fit_auto(arguments: list[str]) -> int:
 
 def predict(arguments: list[str]) -> int:
     """Predict with the model of a run folder or an export."""
+    from robustda.data.wording import plural
     from robustda.exported import is_export, load_export
     from robustda.predict import load, predict_table
 
@@ -134,6 +134,8 @@ def predict(arguments: list[str]) -> int:
 
 def _agreement(table: Any, classes: list[str]) -> str:
     """How often labels and predictions agree, of those that can: folders may be called after days, not classes."""
+    from robustda.data.wording import listed
+
     labelled = table[table["label"].notna()]
     labels = labelled["label"].astype(str)
     possible = labels.isin(classes)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
+import torch
 
 from helpers import N_CLUSTERS as K
 from helpers import noisy_clusters
-from robustda.noise.clusters import beside_clusters, cluster_votes, say_of_clusters
+from robustda.noise.clusters import beside_votes, cluster_votes, say_of_clusters
 from robustda.noise.evidence import label_evidence
+from robustda.noise.information import _slope
 from robustda.noise.strangers import judge_labels
 
 
@@ -49,7 +53,7 @@ def test_what_is_sure_stays_so() -> None:
     x, true, given = noisy_clusters(0.8)
     sure = np.full((len(x), K), 1e-4)
     sure[np.arange(len(x)), true] = 1
-    assert (beside_clusters(sure, x, given, 0.8).argmax(axis=1) == true).all()
+    assert (beside_votes(sure, cluster_votes(x, given, K, 0.8), 0.8).argmax(axis=1) == true).all()
 
 
 def test_fewer_different_examples_than_classes() -> None:
@@ -65,3 +69,44 @@ def test_of_corrupted_examples_they_say_nothing() -> None:
     verdict = judge_labels(x, given, K, seen_as=lambda rows: rows, corrupted=odd)
     np.testing.assert_array_equal(verdict.wrong[odd], alone.wrong[odd])
     assert (verdict.wrong[~odd] != alone.wrong[~odd]).any()
+
+
+def test_there_are_other_readings_where_most_are_wrong_and_they_err_elsewhere() -> None:
+    x, true, given = noisy_clusters(0.8)
+    verdict = judge_labels(x, given, K, seen_as=lambda rows: rows)
+    assert len(verdict.others) == 2
+    readings = [verdict.suggested, *verdict.others]
+    for codes in verdict.others:
+        assert (codes == true).mean() > 0.7
+    for one, other in combinations(readings, 2):
+        assert (one != other).any()
+    again = judge_labels(x, given, K, seen_as=lambda rows: rows)
+    for codes, same in zip(verdict.others, again.others, strict=True):
+        np.testing.assert_array_equal(codes, same)
+
+
+def test_there_is_one_reading_where_most_are_right_and_of_tables() -> None:
+    x, _, given = noisy_clusters(0.4)
+    assert judge_labels(x, given, K, seen_as=lambda rows: rows).others == ()
+    x, _, given = noisy_clusters(0.8)
+    assert judge_labels(x, given, K, seen_as=lambda rows: rows, columns=x).others == ()
+
+
+def test_other_readings_leave_corrupted_examples_to_the_first() -> None:
+    x, _, given = noisy_clusters(0.8)
+    odd = np.arange(len(x)) % 3 == 0
+    for codes in judge_labels(x, given, K, seen_as=lambda rows: rows, corrupted=odd).others:
+        assert (codes[odd] == -1).all()
+        assert (codes[~odd] >= 0).any()
+
+
+def test_the_slope_of_what_informed_classifiers_minimise() -> None:
+    rng = np.random.default_rng(0)
+    likely, sizes = torch.from_numpy(rng.random((20, 5))), torch.from_numpy(rng.dirichlet(np.ones(5)))
+    logits = torch.from_numpy(rng.normal(size=(20, 5))).requires_grad_()
+    log_q = logits.log_softmax(dim=1)
+    q, mean = log_q.exp(), log_q.exp().mean(dim=0)
+    explained = -(q * likely).sum(dim=1).log().mean()
+    (explained - 0.7 * (q * log_q).sum(dim=1).mean() + (mean * (mean / sizes).log()).sum()).backward()
+    given = [tensor.detach().numpy().astype(np.float32) for tensor in (logits, likely, sizes.log())]
+    np.testing.assert_allclose(_slope(*given, 0.7), logits.grad, atol=1e-7)

@@ -33,6 +33,8 @@ class Belief:
     suggested: Tensor
     """a class for each example, −1 for none"""
     n_classes: int
+    others: tuple[Tensor, ...] = ()
+    """the same by other readings of the labels, if there are any"""
 
     @cached_property
     def lost(self) -> Tensor:
@@ -45,6 +47,12 @@ class Belief:
         kept = self.lost[self.given]
         first = torch.where(self.suggested >= 0, torch.minimum(self.suggested, self.given), self.given)
         return torch.where(kept, first, self.suggested)
+
+    @property
+    def readings(self) -> Tensor:
+        """The codes by each reading, side by side: (m, R)."""
+        others = [Belief(self.given, suggested, self.n_classes) for suggested in self.others]
+        return torch.stack([self.codes, *(other.codes for other in others)], dim=1)
 
     def rows(self, chosen: Tensor) -> Tensor:
         """For each of these examples a row with 1 at the class that it is believed to be of, or zeros."""
@@ -120,7 +128,9 @@ class Believing(Method):
         known = suggested >= 0
         rules = find_rules(suggested[known].numpy(), labels[known].numpy(), task.n_classes)
         task.memory["rules"] = torch.tensor(rules, dtype=torch.float64).view(-1, 4)
-        belief = Belief(labels, suggested, task.n_classes)
+        fixed = decided if odd is None else decided | torch.from_numpy(odd)
+        others = [torch.where(fixed, suggested, torch.from_numpy(other)) for other in evidence.others]
+        belief = Belief(labels, suggested, task.n_classes, tuple(others))
         task.memory["learned_as"] = belief.codes
         return belief
 

@@ -1,6 +1,7 @@
 """Clarity, no paper's but ours: believed labels, predictions that confuse no classes on the target, a second opinion.
 
-1. `judge`: every source label is believed, mended or left out, by examples that are like it (`belief.py`).
+1. `judge`: every source label is believed, mended or left out, by examples that are like it (`belief.py`). Where most
+   labels are wrong there are three readings of them, which heads and members take in turn.
 2. `learn`: the features of the frozen backbone are made once, and a few small heads learn on them side by side:
    cross-entropy on the believed source, and the class confusion of their predictions on the target, which is made small
    (Jin et al., Minimum Class Confusion for Versatile Domain Adaptation, ECCV 2020). The learning rate ends at zero.
@@ -134,7 +135,7 @@ class Clarity(Agreeing):
         return [self.judge, self.learn, self.further] if self.tune else [self.judge, self.learn]
 
     def judge(self, task: Task) -> Phase:
-        """Of no steps: leaves what each source example is believed to be, −1 for nothing, in the memory."""
+        """Of no steps: leaves what each source example is believed to be, −1 for nothing, by each reading (m, R)."""
         network = self.network(task.source.example_shape, task.n_classes).requires_grad_(False)
 
         def settle() -> None:
@@ -142,7 +143,7 @@ class Clarity(Agreeing):
             task.made["source"] = _features(network, task.source, task)
             pixels = task.source.images and not network.knowing
             belief = self.believed(task.made["source"], task, _unit, by_pixels=pixels)
-            task.memory["believed"] = belief.codes.to(task.device)
+            task.memory["believed"] = belief.readings.to(task.device)
 
         return Phase("judge", network, no_loss, 0, lambda progress: 0.0, end=settle)
 
@@ -198,12 +199,13 @@ class Clarity(Agreeing):
 
     def _phase(self, name: str, network: TwoOpinions, task: Task, steps: int, rate: float) -> Phase:
         believed = task.memory["believed"]
+        readings = believed.shape[1]
         surplus = self._surplus(task) if self.balance and not network.knowing else None
 
         def loss(batch: Batch, progress: Tensor) -> dict[str, Tensor]:
             every, count = network.each(network.described(batch.both)), len(batch.rows)
             labels = believed[batch.rows]
-            risks = [F.cross_entropy(logits[:count], labels, label_smoothing=self.smoothing) for logits in every]
+            risks = [self._risk(logits[:count], labels[:, head % readings]) for head, logits in enumerate(every)]
             terms = {"risk": torch.stack(risks).mean()}
             if self.confusion:
                 confusions = [class_confusion(logits[count:], self.temperature) for logits in every]
@@ -214,8 +216,13 @@ class Clarity(Agreeing):
             # Every head learns as fast as it would by itself.
             return {"loss": len(every) * torch.stack(list(terms.values())).sum(), **terms}
 
-        rows = (believed >= 0).nonzero()[:, 0].cpu()
+        rows = (believed >= 0).any(dim=1).nonzero()[:, 0].cpu()
         return Phase(name, network, loss, steps, _falling(rate), rows=rows)
+
+    def _risk(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Cross-entropy on the examples that this reading of the labels believes to be of a class."""
+        every = F.cross_entropy(logits, labels, ignore_index=-1, label_smoothing=self.smoothing, reduction="sum")
+        return every / (labels >= 0).sum().clamp(min=1)
 
     def _surplus(self, task: Task) -> Callable[[list[Tensor]], Tensor]:
         """What holds the classes of the target, as each head predicts them, to the frequencies of the source."""
@@ -247,14 +254,16 @@ class Clarity(Agreeing):
 
         `whole` is what the network has to go by, where that is more than these.
         """
-        known = (task.memory["believed"] >= 0).nonzero()[:, 0].cpu().numpy()
+        believed = task.memory["believed"].cpu()
+        known = (believed >= 0).any(dim=1).nonzero()[:, 0].numpy()
         rows, there = some_rows(known, np.arange(len(target)), task.n_classes)
         some = (len(rows), len(there)) != (len(known), len(target))
-        codes = task.memory["believed"].cpu()[torch.from_numpy(rows)]
+        readings = believed[torch.from_numpy(rows)].T
+        codes = _first(readings)
         xs, xt = _unit(source[rows]), _unit(target[there])
         found: dict[str, Tensor] = {}
         if network.members is not None:
-            labels = F.one_hot(codes, task.n_classes).double()
+            labels = [F.one_hot(codes + 1, task.n_classes + 1)[:, 1:].double() for codes in readings]
             both = torch.from_numpy(xs), labels, torch.from_numpy(xt)
             found = self.opinions(*both, block=BLOCK if some else 0)
             network.members.settle(found)
@@ -285,6 +294,14 @@ class Clarity(Agreeing):
             more = lacking(calibrate(said, float(network.temperature)), shares)
             task.memory["missing"] = torch.from_numpy(np.union1d(missing, more))
             network.prior[task.memory["missing"].to(task.device)] = _DISCOUNT
+
+
+def _first(readings: Tensor) -> Tensor:
+    """The class by the first reading that believes in one."""
+    codes = readings[0]
+    for reading in readings[1:]:
+        codes = torch.where(codes >= 0, codes, reading)
+    return codes
 
 
 def _features(network: TwoOpinions, inputs: Inputs, task: Task, *, keep: bool = True) -> Described:

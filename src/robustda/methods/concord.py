@@ -19,7 +19,7 @@ Pseudo-Labeling, AAAI 2020, who assume right labels.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
@@ -84,13 +84,15 @@ class Agreeing(Believing):
     def opinions(
         self,
         source: Tensor,
-        labels: Tensor,
+        labels: Tensor | Sequence[Tensor],
         target: Tensor,
         *,
         block: int = 0,
         known: Mapping[str, Tensor] | None = None,
     ) -> dict[str, Tensor]:
         """What the network needs. Features are of unit length, labels rows of zeros and ones.
+
+        There may be several readings of the labels: the members take them in turn.
 
         With `block` so many features are made double at a time, else all: less memory, and other rounding. The mean and
         the components of these very features may be `known`: to find them takes as long as several members' rounds.
@@ -101,10 +103,12 @@ class Agreeing(Believing):
         else:
             xs, xt, mean, components = projection(source, target, min(self.components, source.shape[1]), block)
         generator = torch.Generator().manual_seed(derive_seed(self.seed, "members"))
+        readings = [labels] if isinstance(labels, Tensor) else labels
         members = []
-        for _ in range(self.members):
-            some = member_rows(labels, 1.0 if self.members == 1 else self.member_share, generator)
-            members.append(self.last_round(xs[some], labels[some], xt))
+        for number in range(self.members):
+            own = readings[number % len(readings)]
+            some = member_rows(own, 1.0 if self.members == 1 else self.member_share, generator)
+            members.append(self.last_round(xs[some], own[some], xt))
         stacked = {name: torch.stack([member[name] for member in members]) for name in members[0]}
         return {"mean": mean, "components": components} | stacked
 

@@ -14,7 +14,7 @@ from robustda.noise.likelihood import symmetric
 from robustda.noise.vectors import unit
 from robustda.noise.witnesses import describe
 
-__all__ = ["beside_clusters", "cluster_votes", "say_of_clusters"]
+__all__ = ["beside_votes", "cluster_votes", "say_of_clusters"]
 
 Codes = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float64]
@@ -31,11 +31,8 @@ def say_of_clusters(rate: float) -> float:
     return float(np.clip((rate - _FROM) / (_FULL - _FROM), 0, 1))
 
 
-def beside_clusters(
-    belief: Values, features: npt.NDArray[np.float32], labels: Codes, rate: float, seed: int = 0
-) -> Values:
+def beside_votes(belief: Values, votes: Values, rate: float) -> Values:
     """The belief (m, K) in each class once clusters have had their say; `rate` is the share of wrong labels."""
-    votes = cluster_votes(features, labels, belief.shape[1], rate, seed=seed)
     moved: Values = belief * (votes + _DOUBT) ** say_of_clusters(rate)
     moved /= moved.sum(axis=1, keepdims=True)
     return moved

@@ -78,6 +78,8 @@ class LabelEvidence:
 
     Nothing speaks for another label either, so they are no issues. Corrupted examples are not among them, and where
     most labels are wrong, so that nothing resembles a class clearly, nobody is."""
+    by_rule: bool = False
+    """whether the noise follows a rule, such as one class being taken for one other"""
     trees: Trees | None = None
     """those that were heard, to judge others"""
 
@@ -185,7 +187,9 @@ def label_evidence(
     unlike &= wrong <= 0.5
     heard = trees if len(weights) == 3 else None
     return LabelEvidence(
-        codes, wrong, suggested, confidence, probabilities, transition, hit, weights, judged, unlike, heard
+        *(codes, wrong, suggested, confidence, probabilities, transition, hit, weights, judged, unlike),
+        by_rule=testimony.by_rule,
+        trees=heard,
     )
 
 

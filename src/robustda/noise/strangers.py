@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from robustda.noise.clusters import beside_clusters, say_of_clusters
+from robustda.noise.clusters import beside_votes, cluster_votes, say_of_clusters
 from robustda.noise.evidence import Codes, LabelEvidence, Values, label_evidence
+from robustda.noise.field import beside_field
+from robustda.noise.information import most_informed
 from robustda.noise.likelihood import Floats, posterior, softmax
 from robustda.noise.vectors import Lookup
-from robustda.noise.witnesses import Description, Flags, Single, Testifying
+from robustda.noise.witnesses import Description, Flags, Single, Testifying, describe
 
 __all__ = ["ALL", "Judge", "Verdict", "enough", "judge_labels", "sample_rows"]
 
@@ -25,6 +27,7 @@ _SAMPLE, _OF_EACH = 10_000, 100  # so many examples stand for more than all, or 
 _JUDGED = 20_000  # no fewer where labels are judged: neighbours are sought among so many
 _TYPICAL = 5_000  # examples that show the main directions
 _BLOCK = 4096  # examples judged at a time
+_READ = 3_000_000  # beliefs up to which labels are read in other ways too, which would take minutes of more
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +39,11 @@ class Verdict:
     confidence: Values
     unlike: float = 0.0
     """the share of those that were compared with each other that resemble no class; 0 where most labels are wrong"""
+    others: tuple[Codes, ...] = ()
+    """Other readings of the same labels, a class for each sound example or −1, where most labels are wrong.
+
+    Whatever reads such labels mistakes groups of examples together, and each reading others of them: classifiers that
+    learn from different ones make up for it."""
 
     @property
     def issues(self) -> Flags:
@@ -72,7 +80,9 @@ def judge_labels(
     if len(labels) <= most or (corrupted is not None and corrupted.any()):
         x = seen_as(np.asarray(features))
         found = label_evidence(x, labels, n_classes, corrupted=corrupted, columns=columns, together=False, seed=seed)
-        return _with_clusters(found, x, seed) if say_of_clusters(found.rate) else _verdict(found)
+        if not say_of_clusters(found.rate):
+            return Verdict(found.wrong, found.suggested, found.confidence, float(found.unlike.mean()))
+        return _most_wrong(found, x, seed, alone=columns is not None or found.by_rule)
     rows = sample_rows(labels, min(most, max(_JUDGED, enough(n_classes))), np.random.default_rng(seed))
     look = Description(seen_as(features[rows[:: -(-len(rows) // _TYPICAL)]]), seed)
     some = np.concatenate([look.of(seen_as(features[part])) for part in _parts(rows)])
@@ -92,20 +102,30 @@ def judge_labels(
     return Verdict(wrong, suggested, confidence, float(evidence.unlike.mean()))
 
 
-def _verdict(found: LabelEvidence) -> Verdict:
-    return Verdict(found.wrong, found.suggested, found.confidence, float(found.unlike.mean()))
+def _most_wrong(found: LabelEvidence, features: Single, seed: int, *, alone: bool) -> Verdict:
+    """What is believed of labels most of which are wrong, with clusters heard too; of corrupted examples as before.
 
-
-def _with_clusters(found: LabelEvidence, features: Single, seed: int) -> Verdict:
-    """What is believed of labels most of which are wrong, with clusters heard too; of corrupted examples as before."""
+    Unless witnesses stand `alone`, there are other readings: with what all labels say together, and by classifiers that
+    have to be sure.
+    """
     sound = np.flatnonzero(~found.corrupted)
-    labels = found.labels[sound]
-    belief = posterior(found.pred_probs[sound], found.transition, labels)[0].astype(np.float64)
-    belief = beside_clusters(belief, features[sound], labels, found.rate, seed)
+    labels, n_classes = found.labels[sound], len(found.transition)
+    heard = posterior(found.pred_probs[sound], found.transition, labels)[0].astype(np.float64)
+    votes = cluster_votes(features[sound], labels, n_classes, found.rate, seed=seed)
+    belief = beside_votes(heard, votes, found.rate)
     wrong, suggested, confidence = found.wrong.copy(), found.suggested.copy(), found.confidence.copy()
     wrong[sound] = 1 - belief[np.arange(len(sound)), labels]
     suggested[sound], confidence[sound] = belief.argmax(axis=1), belief.max(axis=1)
-    return Verdict(wrong, suggested, confidence)
+    if alone or heard.size > _READ:
+        return Verdict(wrong, suggested, confidence)
+    x = describe(features[sound], seed)
+    together = beside_votes(beside_field(heard, found.transition, x, labels), votes, found.rate)
+    others = []
+    for reading in (together, most_informed(x, labels, n_classes, found.rate, seed=seed)):
+        codes = np.full(len(wrong), -1)
+        codes[sound] = np.where(reading.max(axis=1) > 0.5, reading.argmax(axis=1), -1)
+        others.append(codes)
+    return Verdict(wrong, suggested, confidence, others=tuple(others))
 
 
 class Judge:

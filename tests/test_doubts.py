@@ -173,11 +173,21 @@ def test_frequencies_that_explain_predictions_best_show_what_is_lacking() -> Non
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     assert (probabilities.argmax(axis=1) == 1).mean() > 0.03
     shares = np.full(3, 1 / 3)
-    assert lacking(probabilities, shares).tolist() == [1]
+    assert lacking(probabilities, shares, 3).tolist() == [1]
     true = rng.choice(3, 600)
     logits = 2.5 * np.eye(3)[true] + rng.normal(size=(600, 3))
-    assert lacking(np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True), shares).size == 0
-    assert lacking(probabilities[:9], shares).size == 0, "three examples of a class that should be there are too few"
+    assert lacking(np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True), shares, 3).size == 0
+    assert lacking(probabilities[:9], shares, 3).size == 0, "three examples of a class that should be there are too few"
+
+
+def test_no_more_are_said_to_lack_than_are_asked_for() -> None:
+    """Poor predictions can leave out nearly all classes; those that are hardly ever said come first."""
+    rng = np.random.default_rng(0)
+    often = np.array([0.5, 0.4, 0.06, 0.03, 0.01, 0.0])
+    probabilities = np.eye(6)[rng.choice(6, 400, p=often)] * 0.99 + 0.01 / 6
+    shares = np.full(6, 1 / 6)
+    assert lacking(probabilities, shares, 6).tolist() == [3, 4, 5]
+    assert lacking(probabilities, shares, 2).tolist() == [4, 5]
 
 
 def test_a_model_from_before_classes_were_discounted_can_be_read() -> None:

@@ -55,18 +55,20 @@ def classes_there(source: Single, believed: Codes, n_classes: int, target: Singl
     return Presence(expected, resembling.astype(np.int64), np.flatnonzero(few & told & agreed))
 
 
-def lacking(probabilities: Values, shares: Values) -> Codes:
+def lacking(probabilities: Values, shares: Values, most: int) -> Codes:
     """The classes that are hardly there by the class frequencies that explain these predictions best.
 
     ``probabilities`` (n, K) are calibrated and come from a model that takes the classes to be as frequent as ``shares``
     has them. The frequencies that make them likeliest are found by going round (Saerens, Latinne and Decaestecker,
     Adjusting the Outputs of a Classifier to New a Priori Probabilities, Neural Computation 2002). They see more than
-    the means do, but where all classes are there they are at times wrong about one: ask for them where the means have
-    found one missing.
+    the means do, but where all classes are there they are at times wrong about one, and where predictions are poor about
+    nearly all: ask for them where the means have found some missing, and for no more than `most`, the surest first.
     """
     usual = np.maximum(shares, 1e-12)
     found = usual.copy()
     for _ in range(_ROUNDS):
         weighted = probabilities * (found / usual)
         found = (weighted / np.maximum(weighted.sum(axis=1, keepdims=True), 1e-300)).mean(axis=0)
-    return np.flatnonzero((found < _MISSING * shares) & (shares * len(probabilities) >= _FEWEST))
+    few = np.flatnonzero((found < _MISSING * shares) & (shares * len(probabilities) >= _FEWEST))
+    surest: Codes = few[np.argsort((found / usual)[few], kind="stable")][:most]
+    return np.sort(surest)

@@ -226,10 +226,10 @@ def _transition_matrix(source: Described, codes: np.ndarray, n_classes: int, see
     if len(source) < _FEWEST:
         return np.eye(n_classes)
     from robustda.noise.evidence import label_evidence
-    from robustda.noise.transition import estimate_noise
+    from robustda.noise.transition import noise_of
 
     evidence = label_evidence(np.asarray(source), codes, n_classes, together=False, seed=seed)
-    return estimate_noise(codes, evidence.pred_probs, resamples=2, seed=seed).combined.transition
+    return noise_of(evidence, resamples=2, seed=seed).combined.transition
 
 
 def _row_numbers(count: int) -> np.ndarray:

@@ -291,7 +291,8 @@ class Clarity(Agreeing):
         task.memory["expected"] = torch.tensor(expected, dtype=torch.float64, device=task.device)
         if len(missing) and self.missing == "discount":
             shares = np.bincount(codes.numpy(), minlength=task.n_classes) / len(codes)
-            more = lacking(calibrate(said, float(network.temperature)), shares)
+            # As many again: those that the means have named are among them.
+            more = lacking(calibrate(said, float(network.temperature)), shares, 2 * len(missing))
             task.memory["missing"] = torch.from_numpy(np.union1d(missing, more))
             network.prior[task.memory["missing"].to(task.device)] = _DISCOUNT
 

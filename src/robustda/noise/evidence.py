@@ -80,6 +80,10 @@ class LabelEvidence:
     most labels are wrong, so that nothing resembles a class clearly, nobody is."""
     by_rule: bool = False
     """whether the noise follows a rule, such as one class being taken for one other"""
+    cautious: bool = False
+    """Whether labels were read cautiously, for classes look alike or have examples unlike all others.
+
+    Then a wrong label may be any other at one rate: which classes lose examples to which is not told from overlap."""
     trees: Trees | None = None
     """those that were heard, to judge others"""
 
@@ -189,6 +193,7 @@ def label_evidence(
     return LabelEvidence(
         *(codes, wrong, suggested, confidence, probabilities, transition, hit, weights, judged, unlike),
         by_rule=testimony.by_rule,
+        cautious=testimony.cautious,
         trees=heard,
     )
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robustda.noise.confident import confident_joint
-from robustda.noise.likelihood import posterior, rows_of, sums_by_label
+from robustda.noise.likelihood import evenly, posterior, rows_of, sums_by_label
 
 __all__ = ["Anchor", "Confident", "Estimator", "Likelihood", "Mixture"]
 
@@ -53,10 +53,11 @@ class Confident:
 
 
 class Likelihood:
-    """The transition matrix that makes the given labels likeliest."""
+    """The transition matrix that makes the given labels likeliest; if `cautious`, of those that have one rate."""
 
-    def __init__(self, labels: Codes, probabilities: Values, transition: Values) -> None:
+    def __init__(self, labels: Codes, probabilities: Values, transition: Values, *, cautious: bool = False) -> None:
         self.labels, self.probabilities, self.transition = labels, probabilities, transition
+        self.rows_of = evenly if cautious else rows_of
 
     def __call__(self, share: Values) -> Values:
         transition = self.transition
@@ -64,7 +65,7 @@ class Likelihood:
         for _ in range(2):
             belief, _ = posterior(self.probabilities, transition, self.labels)
             joint = sums_by_label(belief * share[:, None], self.labels, len(transition)).T
-            transition = rows_of(joint)
+            transition = self.rows_of(joint)
         return _shares(joint)
 
 

@@ -8,6 +8,12 @@ fitted together by expectation and maximisation, so that the given labels become
 
 What this buys over counting disagreements: an example of two classes that look alike is not called wrong, since p is
 divided there; and where a class loses examples to one other class only, T learns it and looks there.
+
+A free T learns as readily which classes look alike, though, and then calls the labels of hard examples wrong. So there
+is a *cautious* reading, too: a wrong label may be any other, and all classes have them at one rate. What does not fit
+that, p must explain. Which of the two is nearer to the truth their likelihood cannot say, which is always greater with
+more freedom; but those who learn from what is believed can be asked for labels that they have not seen
+(`witnesses.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Explanation", "explain", "posterior", "rows_of", "softmax", "sums_by_label", "symmetric"]
+__all__ = ["Explanation", "evenly", "explain", "posterior", "rows_of", "softmax", "sums_by_label", "symmetric"]
 
 Floats = npt.NDArray[np.floating[Any]]
 Codes = npt.NDArray[np.int64]
@@ -55,12 +61,13 @@ def explain(
     *,
     transition: npt.NDArray[np.float64] | None = None,
     usual_weight: float | None = None,
+    cautious: bool = False,
 ) -> Explanation:
     """Fit the model to given labels; every array of `scores` is (m, K), larger for likelier classes.
 
     It starts from the belief that 30 % of the labels are wrong: were it to start from none, it could also end there,
     taking exchanged labels for classes that look alike. A `transition` that is given stays as it is. `usual_weight` is
-    what the weight of each array of scores is drawn to.
+    what the weight of each array of scores is drawn to. `cautious` has one rate for all labels, whatever they are.
     """
     usual_weight = usual_weight or _USUAL_WEIGHT / len(scores)
     n_classes = scores[0].shape[1]
@@ -73,7 +80,7 @@ def explain(
         now = float(np.log(likelihood).mean())
         joint = sums_by_label(belief, labels, n_classes).T
         if transition is None:
-            fitted = rows_of(joint)
+            fitted = evenly(joint) if cautious else rows_of(joint)
         for _ in range(2):
             weights = _newton_step(scores, weights, belief, probabilities, usual_weight)
             probabilities = softmax(scores, weights)
@@ -85,10 +92,14 @@ def explain(
 
 def rows_of(joint: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """T from counts of (true class, given label); a class of few examples is drawn to the rate of all."""
-    rate = 1 - np.trace(joint) / joint.sum()
-    transition: npt.NDArray[np.float64] = joint + _PRIOR * symmetric(rate, len(joint))
+    transition: npt.NDArray[np.float64] = joint + _PRIOR * evenly(joint)
     transition /= transition.sum(axis=1, keepdims=True)
     return transition
+
+
+def evenly(joint: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """T from the same counts if all labels are wrong at one rate, and are any other then."""
+    return symmetric(float(1 - np.trace(joint) / joint.sum()), len(joint))
 
 
 def posterior(probabilities: Floats, transition: npt.NDArray[np.float64], labels: Codes) -> tuple[Floats, Floats]:

@@ -11,12 +11,16 @@ and where noise is strong they lean to opposite sides: an example of a class tha
 another too easily, while the fit spares what is doubtful. The mean leans by .008 at most in any kind of noise, its
 intervals of 95 % hold in 94 %, and where the two are far apart neither is to be relied on. Anchor points and the
 mixture of losses are off by .04, by .2 to .4 at worst, and are shown, not averaged in (`benchmarks/audit.py`).
+
+Where labels are read cautiously (`witnesses.py`), the fit has one rate for all, and is the estimate by itself: classes
+that look alike are counted as wrong labels by the confident joint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -78,6 +82,7 @@ def estimate_noise(
     resamples: int = 100,
     level: float = 0.95,
     least: int = 10,
+    cautious: bool = False,
     seed: int = 0,
 ) -> NoiseReport:
     """Noise rates, per class and overall, and transition matrices, from predictions that did not see the labels.
@@ -85,7 +90,8 @@ def estimate_noise(
     ``pred_probs`` (m, K) are cross-fitted, such as ``label_evidence(...).pred_probs``. ``losses`` are for the mixture,
     the curriculum's means for instance; without them it takes the predictions' own. Intervals are from a bootstrap
     over examples with the predictions as they are, widened to take in both combined estimators. Classes with fewer than
-    ``least`` examples are pooled. With one class only, no label can be wrong, and all rates are 0.
+    ``least`` examples are pooled. With one class only, no label can be wrong, and all rates are 0. ``cautious`` is for
+    predictions of evidence that was read so: what may be overlap of classes is not taken for wrong labels.
 
     >>> true = np.repeat([0, 1, 2], 100)
     >>> labels = np.where(np.arange(300) % 10 < 2, (true + 1) % 3, true)
@@ -103,10 +109,11 @@ def estimate_noise(
     size, n_classes = probabilities.shape
     own = probabilities[np.arange(size), codes]
     given_losses = -np.log(np.maximum(own, 0.01)) if losses is None else check_losses(losses, size)
-    fitted = explain([np.log(np.maximum(probabilities, 1e-6))], codes, usual_weight=1.0)
+    fitted = explain([np.log(np.maximum(probabilities, 1e-6))], codes, usual_weight=1.0, cautious=cautious)
+    combining = ("likelihood",) if cautious else COMBINED
     estimators: dict[str, Estimator] = {
         "confident": Confident(codes, probabilities),
-        "likelihood": Likelihood(codes, fitted.probabilities.astype(np.float64), fitted.transition),
+        "likelihood": Likelihood(codes, fitted.probabilities.astype(np.float64), fitted.transition, cautious=cautious),
         "anchor": Anchor(codes, probabilities),
         "mixture": Mixture(codes, n_classes, loss_mixture(given_losses).wrong),
     }
@@ -119,12 +126,12 @@ def estimate_noise(
     for _ in range(resamples):
         share = np.bincount(rng.integers(0, size, size), minlength=size).astype(float)
         joints = {name: estimator(share) for name, estimator in estimators.items()}
-        joints["combined"] = _mean(joints)
+        joints["combined"] = _mean(joints, combining)
         for name, joint in joints.items():
             draws[name].append(_rates(joint, pooled))
-    points["combined"] = _mean(points)
+    points["combined"] = _mean(points, combining)
     found = {name: _summary(points[name], pooled, np.array(draws[name]), level) for name in draws}
-    combined, parts = found.pop("combined"), [found[name] for name in COMBINED]
+    combined, parts = found.pop("combined"), [found[name] for name in combining]
     overall, rates = np.array([part.overall for part in parts]), np.array([part.rates for part in parts])
     combined = NoiseEstimate(
         overall=combined.overall,
@@ -144,11 +151,12 @@ def noise_of(evidence: LabelEvidence, *, resamples: int = 100, seed: int = 0) ->
     Under the authors' noise on both labels and images this is off by .04 at most, and by .12 if all have a say.
     """
     sound = ~evidence.corrupted
-    return estimate_noise(evidence.labels[sound], evidence.pred_probs[sound], resamples=resamples, seed=seed)
+    how: dict[str, Any] = {"resamples": resamples, "cautious": evidence.cautious, "seed": seed}
+    return estimate_noise(evidence.labels[sound], evidence.pred_probs[sound], **how)
 
 
-def _mean(joints: Mapping[str, Values]) -> Values:
-    mean: Values = np.mean([joints[name] for name in COMBINED], axis=0)
+def _mean(joints: Mapping[str, Values], names: Sequence[str]) -> Values:
+    mean: Values = np.mean([joints[name] for name in names], axis=0)
     return mean
 
 

@@ -2,11 +2,15 @@
 
 Labels are cleaned before they are learned from, and without a peek at the example to be judged: in each fold the
 others are judged among themselves first, by leaving one out, and the witnesses then learn what was believed of them.
+
+Where classes look alike, labels may be read too boldly (`likelihood.py`): then those who learned from what was believed
+say less well which label an example has that they have not seen. So they learn from the cautious reading beside it,
+and that one is taken where its labels are clearly better met. Noise that strikes all alike does so in both.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +31,7 @@ _BLOCK, _GROUP = 256, 32  # rows compared at a time; columns looked at together
 _SOLVED = 2048  # right-hand sides at a time
 _NEIGHBOURS = 20
 _FIRST_RIDGE, _SECOND_RIDGE = 3.0, 1.0  # a firmer fit while the labels are noisy; a very firm one is the class means
+_CLEARLY = 2.5  # standard deviations by which more unseen labels are met, for the cautious reading to be taken
 _TYPICAL = 0.2  # how much less sure of an example that is one standard deviation less like its neighbours than others
 
 
@@ -41,6 +46,8 @@ class Testimony:
     """cosine of each of those neighbours, the nearest first"""
     by_rule: bool
     """whether the noise follows a rule (`structure.py`)"""
+    cautious: bool
+    """whether labels are read cautiously, since unseen ones are better met so"""
 
 
 def hear_witnesses(
@@ -60,13 +67,14 @@ def hear_witnesses(
     given = _one_hot(labels, n_classes)
     first = _leaving_one_out(x, given, everyone, near, similarity, _FIRST_RIDGE)
     third: list[Single] = [] if trees is None else [trees.learn(labels) * sureness]
-    rough = explain([*(score * sureness for score in first), *third], labels)
-    rule = find_structure(first, sureness, labels, rough)
-    if rule is not None:
-        third = []
-    transition, weights = (rough if rule is None else rule).transition, (rough if rule is None else rule).weights
-    fit = np.empty((size, n_classes), dtype=np.float32)
-    votes = np.empty_like(fit)
+    readings = [explain([*(score * sureness for score in first), *third], labels)]
+    rule = find_structure(first, sureness, labels, readings[0])
+    if rule is None:
+        readings.append(explain([*(score * sureness for score in first), *third], labels, cautious=True))
+    else:
+        readings, third = [replace(readings[0], transition=rule.transition, weights=rule.weights)], []
+    fits = [np.empty((size, n_classes), dtype=np.float32) for _ in readings]
+    votes = [np.empty_like(fit) for fit in fits]
     fold = stratified_folds(labels, folds, rng)
     for number in range(folds):
         learn, judge = fold != number, np.flatnonzero(fold == number)
@@ -74,16 +82,28 @@ def hear_witnesses(
         if rule is not None:
             scores = rule.through(scores[0]), rule.through(scores[1])
         heard = [score * sureness[learn] for score in scores] + [score[learn] for score in third]
-        probabilities = softmax(heard, weights)
-        believed = np.zeros_like(given)
-        believed[learn] = posterior(probabilities, transition, labels[learn])[0]
-        fit[judge] = x[judge] @ (_solver(x[learn], _SECOND_RIDGE) @ believed[learn])
-        votes[judge] = _votes(near[judge], similarity[judge], believed, learn)
+        solver = _solver(x[learn], _SECOND_RIDGE)
+        for reading, fit, vote in zip(readings, fits, votes, strict=True):
+            probabilities = softmax(heard, reading.weights)
+            believed = np.zeros_like(given)
+            believed[learn] = posterior(probabilities, reading.transition, labels[learn])[0]
+            fit[judge] = x[judge] @ (solver @ believed[learn])
+            vote[judge] = _votes(near[judge], similarity[judge], believed, learn)
+    cautious = len(readings) == 2 and _better_met(labels, *(fit + vote for fit, vote in zip(fits, votes, strict=True)))
+    rough = readings[cautious]
     if trees is not None and third:
         belief = posterior(rough.probabilities, rough.transition, labels)[0]
         third = [trees.learn(belief.argmax(axis=1), belief.max(axis=1)) * sureness]
-    everything = (fit * sureness, votes * sureness, *third)
-    return Testimony(everything, explain(everything, labels), near, similarity, rule is not None)
+    everything = (fits[cautious] * sureness, votes[cautious] * sureness, *third)
+    explanation = explain(everything, labels, cautious=cautious)
+    return Testimony(everything, explanation, near, similarity, rule is not None, cautious)
+
+
+def _better_met(labels: Codes, before: Single, after: Single) -> bool:
+    """Whether clearly more labels are the likeliest by the scores `after` than by those `before`."""
+    met, instead = before.argmax(axis=1) == labels, after.argmax(axis=1) == labels
+    gained, lost = int((instead & ~met).sum()), int((met & ~instead).sum())
+    return bool(gained - lost > _CLEARLY * np.sqrt(gained + lost))
 
 
 def describe(features: npt.ArrayLike, seed: int = 0) -> Single:

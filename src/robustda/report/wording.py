@@ -89,6 +89,11 @@ def _cautions(found: Audit) -> list[str]:
             f"The two estimators behind this rate disagree ({_range(min(rates), max(rates), 'and')}): "
             "take it with caution, and look at some suspects yourself."
         )
+    if found.evidence.cautious:
+        said.append(
+            "Some classes are hard to tell apart here: examples that resemble another class than their own have the "
+            "benefit of the doubt, and only labels with much against them are called wrong."
+        )
     if found.described_by == "pixels" and found.source.shape[0] > 64:
         said.append(
             "The images were compared by their pixels alone, because the backbone has no pretrained weights: "

@@ -61,8 +61,9 @@ def lacking(probabilities: Values, shares: Values, most: int) -> Codes:
     ``probabilities`` (n, K) are calibrated and come from a model that takes the classes to be as frequent as ``shares``
     has them. The frequencies that make them likeliest are found by going round (Saerens, Latinne and Decaestecker,
     Adjusting the Outputs of a Classifier to New a Priori Probabilities, Neural Computation 2002). They see more than
-    the means do, but where all classes are there they are at times wrong about one, and where predictions are poor about
-    nearly all: ask for them where the means have found some missing, and for no more than `most`, the surest first.
+    the means do, but where all classes are there they are at times wrong about one, and where predictions are poor
+    about nearly all: ask for them where the means have found some missing, and for no more than `most`, the surest
+    first.
     """
     usual = np.maximum(shares, 1e-12)
     found = usual.copy()

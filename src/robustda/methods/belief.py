@@ -22,6 +22,7 @@ __all__ = ["Belief", "Believing"]
 
 _LIKELY = 0.5  # the probability from which on a class is believed
 _SURE = 0.9  # the same of corrupted examples: if one in five of their labels is wrong, they had better be left out
+_ODD = "odd"  # in the task's memory: which source examples are corrupted, where that was looked for
 _HOPELESS = 0.7  # of the labels wrong: then nothing is said of classes that the target lacks
 
 
@@ -97,6 +98,7 @@ class Believing(Method):
 
         try:
             odd = self.odd_ones(task)
+            task.memory |= {} if odd is None else {_ODD: torch.from_numpy(odd)}
             evidence = judge_labels(
                 source,
                 labels.numpy(),
@@ -140,12 +142,20 @@ class Believing(Method):
             return 0.0
         return float(task.memory["noise_rate"].to(task.device)[task.labels].mean())
 
-    def look_for_classes(self, source: np.ndarray, believed: np.ndarray, target: np.ndarray, task: Task) -> np.ndarray:
-        """The classes that the target seems to lack, by features of unit length; left in the memory as `missing`."""
+    def look_for_classes(
+        self, source: np.ndarray, believed: np.ndarray, target: np.ndarray, task: Task, rows: np.ndarray
+    ) -> np.ndarray:
+        """The classes that the target seems to lack, by features of unit length; left in the memory as `missing`.
+
+        `rows` says which source examples these are. The corrupted ones resemble each other more than their class, whose
+        mean would lie where nothing of the target is.
+        """
         known = believed >= 0
+        if _ODD in task.memory:
+            known &= ~task.memory[_ODD].cpu().numpy()[rows]
         missing = np.zeros(0, dtype=np.int64)
         # Where most labels are wrong, a class may have a mean that nothing resembles, here or there.
-        if self.share_wrong(task) < _HOPELESS:
+        if known.any() and self.share_wrong(task) < _HOPELESS:
             missing = classes_there(source[known], believed[known], task.n_classes, target).missing
         task.memory["missing"] = torch.from_numpy(missing)
         return missing

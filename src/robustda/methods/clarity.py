@@ -271,7 +271,7 @@ class Clarity(Agreeing):
         parts = (seen[part] for part in np.array_split(there, range(4096, len(there), 4096)))
         logits = torch.cat([network.say(torch.from_numpy(part).float().to(task.device)) for part in parts])
         said = logits.double().softmax(dim=1).cpu().numpy()
-        missing = self.look_for_classes(xs, codes.numpy(), xt, task)
+        missing = self.look_for_classes(xs, codes.numpy(), xt, task, rows)
         if some:  # of many, the main directions tell enough
             look = Description(np.concatenate([xs[::4], xt[::4]]), self.seed)
             xs, xt = look.of(xs), look.of(xt)

@@ -7,6 +7,7 @@ import math
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,11 +18,13 @@ from hypothesis import strategies as st
 from robustda import Clarity, Concord, Domain
 from robustda.doubts import check_doubts, doubts_of, in_words
 from robustda.errors import RobustDAWarning
+from robustda.methods import belief
 from robustda.methods.opinions import TwoOpinions
+from robustda.methods.task import Task
 from robustda.nets import Identity
 from robustda.noise.recipes import corrupt_labels, transition_matrix
 from robustda.noise.rules import find_rules
-from robustda.presence import classes_there, lacking
+from robustda.presence import Presence, classes_there, lacking
 from robustda.report.run_read import read_run
 from robustda.report.run_wording import told
 from test_every_method import QUIET
@@ -195,6 +198,35 @@ def test_a_model_from_before_classes_were_discounted_can_be_read() -> None:
     network.prior.fill_(-1)
     network.load_state_dict(state)
     assert network.prior.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("kind", [Concord, Clarity])
+def test_corrupted_examples_do_not_say_what_is_missing(kind: type[Clarity | Concord], monkeypatch) -> None:
+    """They resemble each other more than their class: where they are many, its mean lies where nothing is."""
+    source, target = clouds(240, 1), clouds(240, 2)
+    x, hit = np.array(source.x), np.arange(240) % 5 < 2
+    x[hit] = 0.3 * x[hit] + 3 * np.random.default_rng(5).normal(size=32).astype(np.float32)
+    heard = []
+
+    def listening(seen: np.ndarray, *rest: Any) -> Presence:
+        heard.append(seen)
+        return classes_there(seen, *rest)
+
+    monkeypatch.setattr(belief, "classes_there", listening)
+    brief = {"width": 32, "head_steps": 5} if kind is Clarity else {}
+    kind(members=2, rounds=2, backbone="identity", **brief).fit(replace(source, x=x, corrupted=hit), target, **QUIET)
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    (seen,) = heard
+    np.testing.assert_allclose(np.asarray(seen, dtype=np.float32), unit[~hit], atol=1e-5)
+
+
+def test_where_all_examples_are_corrupted_nothing_is_called_missing() -> None:
+    source, target = clouds(60, 1), clouds(60, 2)
+    assert source.y is not None
+    odd = {"odd": torch.ones(60, dtype=torch.bool)}
+    task = Task(None, torch.from_numpy(source.y), None, 6, torch.device("cpu"), memory=odd)  # type: ignore[arg-type]
+    found = Concord().look_for_classes(np.asarray(source.x), source.y, np.asarray(target.x), task, np.arange(60))
+    assert not len(found)
 
 
 def test_few_examples_do_not_make_a_class_missing() -> None:

@@ -171,7 +171,9 @@ def label_evidence(
     probabilities[sound] = testimony.explanation.probabilities
     belief[sound] = posterior(probabilities[sound], transition, codes[sound])[0]
     unlike = np.zeros(len(codes), dtype=bool)
-    unlike[sound] = _like_no_class(probabilities[sound], belief[sound], codes[sound])
+    likely = testimony.bold.probabilities.astype(np.float64)
+    boldly = posterior(likely, testimony.bold.transition, codes[sound])[0].astype(np.float64)
+    unlike[sound] = _like_no_class(likely, boldly, codes[sound])
     if together and trees is None and not testimony.by_rule and len(sound) * size <= _MOST:
         belief[sound] = beside_field(belief[sound], transition, described, codes[sound])
     if hit.any():

@@ -48,6 +48,9 @@ class Testimony:
     """whether the noise follows a rule (`structure.py`)"""
     cautious: bool
     """whether labels are read cautiously, since unseen ones are better met so"""
+    bold: Explanation
+    """the other reading's model, if they are, else the same: it tells who resembles no class, which a cautious one,
+    unsure of hard examples, would say of too many"""
 
 
 def hear_witnesses(
@@ -96,7 +99,8 @@ def hear_witnesses(
         third = [trees.learn(belief.argmax(axis=1), belief.max(axis=1)) * sureness]
     everything = (fits[cautious] * sureness, votes[cautious] * sureness, *third)
     explanation = explain(everything, labels, cautious=cautious)
-    return Testimony(everything, explanation, near, similarity, rule is not None, cautious)
+    bold = explain(everything, labels) if cautious else explanation
+    return Testimony(everything, explanation, near, similarity, rule is not None, cautious, bold)
 
 
 def _better_met(labels: Codes, before: Single, after: Single) -> bool:

@@ -7,7 +7,8 @@
 Some 1,360 drawings in each of four domains and 54 classes (clothing, birds, weather, ...), from 12 to 82 examples each,
 on frozen ResNet-50 features, of images and their mirror images. A share of the source's labels is any other class,
 evenly (draw 1). Target accuracy of the final iteration, in %, one seed; for clarity also how many labels it took for
-wrong. --bold has labels never read cautiously. Nothing here had a part in any setting but that one.
+wrong. --bold has labels never read cautiously. The cautious reading was made
+on these data, so they are no test of it; nothing else was.
 """
 
 from __future__ import annotations

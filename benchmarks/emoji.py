@@ -90,14 +90,18 @@ def drawings(name: str, packages: Path, folder: Path) -> Path:
         path = package / "img" / name / "64" / entry["image"]
         if entry["category"] in ("Component", "Flags") or sizes[entry["subcategory"]] < FEWEST or not path.exists():
             continue
-        image = Image.open(path).convert("RGBA")
-        white = Image.new("RGBA", image.size, "white")
-        white.alpha_composite(image)
         out = folder / entry["subcategory"].replace(" & ", "-").replace(" ", "-")
-        out.mkdir(parents=True, exist_ok=True)
-        larger = white.convert("RGB").resize((SIDE, SIDE), Image.Resampling.LANCZOS)
-        larger.save(out / f"{path.stem}.jpg", quality=92)
+        on_white(Image.open(path), out / f"{path.stem}.jpg")
     return folder
+
+
+def on_white(image: Image.Image, file: Path) -> None:
+    """Save a drawing, which may be transparent, on a white square."""
+    drawn = image.convert("RGBA")
+    white = Image.new("RGBA", (max(drawn.size), max(drawn.size)), "white")
+    white.alpha_composite(drawn, ((white.width - drawn.width) // 2, (white.height - drawn.height) // 2))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    white.convert("RGB").resize((SIDE, SIDE), Image.Resampling.LANCZOS).save(file, quality=92)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from robustda.nets import Backbone
 
-__all__ = ["fold", "unfold"]
+__all__ = ["fold", "folded", "pairs_in", "unfold"]
 
 
 def fold(network: nn.Module) -> int:
@@ -41,6 +41,13 @@ def unfold(network: nn.Module) -> None:
             del layer.forward
 
 
+def folded(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
+    """Weight and bias of the one convolution that does what both do, with the statistics that are kept."""
+    mean, variance = cast(Tensor, norm.running_mean), cast(Tensor, norm.running_var)
+    factor = norm.weight * (variance + norm.eps).rsqrt()
+    return convolution.weight * factor[:, None, None, None], norm.bias - mean * factor
+
+
 class _Folded:
     """A convolution with the batch norm behind it."""
 
@@ -52,9 +59,7 @@ class _Folded:
         layer, norm = self._convolution, self._norm
         if not _training(layer):
             return self._forward(x)
-        mean, variance = cast(Tensor, norm.running_mean), cast(Tensor, norm.running_var)
-        factor = norm.weight * (variance + norm.eps).rsqrt()
-        weight, bias = layer.weight * factor[:, None, None, None], norm.bias - mean * factor
+        weight, bias = folded(layer, norm)
         return F.conv2d(x, weight, bias, layer.stride, layer.padding, layer.dilation, layer.groups)
 
 
@@ -84,6 +89,13 @@ def _pairs(backbone: Backbone) -> Iterator[tuple[nn.Conv2d, nn.BatchNorm2d]]:
     except Exception:  # a model may do anything with its inputs; it then trains as it is
         return
     layers = dict(model.named_modules())
+    for convolution, norm in pairs_in(graph, layers):
+        yield cast(nn.Conv2d, layers[str(convolution.target)]), cast(nn.BatchNorm2d, layers[str(norm.target)])
+
+
+def pairs_in(graph: fx.Graph, layers: dict[str, nn.Module]) -> list[tuple[fx.Node, fx.Node]]:
+    """The places where the outcome of a convolution goes into a batch norm and nowhere else."""
+    found = []
     for node in graph.nodes:
         convolution = layers.get(str(node.target)) if node.op == "call_module" else None
         users = list(node.users)
@@ -92,4 +104,5 @@ def _pairs(backbone: Backbone) -> Iterator[tuple[nn.Conv2d, nn.BatchNorm2d]]:
         norm = layers.get(str(users[0].target)) if users[0].op == "call_module" else None
         plain = convolution.padding_mode == "zeros" and not isinstance(convolution.padding, str)
         if type(norm) is nn.BatchNorm2d and norm.affine and norm.track_running_stats and plain:
-            yield convolution, norm
+            found.append((node, users[0]))
+    return found

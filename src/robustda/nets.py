@@ -6,9 +6,11 @@ float images (B, 3, H, W) in [0, 1] and normalises them itself, so that a saved 
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import math
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self, cast
@@ -29,6 +31,7 @@ __all__ = [
     "head",
     "load_weights",
     "look",
+    "soon_needed",
     "usual_backbone",
 ]
 
@@ -296,6 +299,18 @@ def create_backbone(name: str, input_shape: Sequence[int], weights: str = "hub")
     state = path.stat()
     # Every phase starts from the same weights: a copy is quicker than making and loading it anew.
     return copy.deepcopy(_from_file(name, path, input_shape[0], state.st_mtime_ns, state.st_size))
+
+
+def soon_needed(name: str) -> None:
+    """Begin to import what an image backbone of this name comes from: it takes seconds, while images are being read."""
+    if name != "small_cnn" and not name.startswith("hf:"):
+        # Whoever needs it waits for that import to be done, or is told why it failed.
+        threading.Thread(target=_import_timm, name="robustda-import", daemon=True).start()
+
+
+def _import_timm() -> None:
+    with contextlib.suppress(Exception):
+        import timm  # noqa: F401
 
 
 def _vector_backbone(name: str, width: int) -> Backbone:

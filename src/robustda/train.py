@@ -23,6 +23,7 @@ from robustda.files import write_whole
 from robustda.loop import Run
 from robustda.methods.base import Method
 from robustda.methods.checks import check_known
+from robustda.nets import soon_needed, usual_backbone
 from robustda.outcome import take_over
 from robustda.predict import load
 from robustda.profile import Profile
@@ -88,6 +89,8 @@ def _fit(
     source, target = check_pair(source, target)
     if source.kind == "images":
         size = method.image_size or natural_size(source)
+        if isinstance(method.backbone, str):
+            soon_needed(usual_backbone((size, size, 3)) if method.backbone == "auto" else method.backbone)
         decoding["progress"] = runtime.progress and ranks.first
         with profile.section("decode"), warnings.catch_warnings():
             if not ranks.first:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from robustda.columns import Described, rows_of
 from robustda.description import batch_for_all, describe_all
 from robustda.errors import RobustDAWarning
+from robustda.glance import glancing
 from robustda.nets import Pixels
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ class Task:
         size = batch_for_all(self.source)
         parts = zip(self.source.in_order(size), torch.split(self.labels, size), strict=True)
         losses = (nn.functional.cross_entropy(network(x).float(), y, reduction="none") for x, y in parts)
-        return _one_after_another(losses, len(self.labels))
+        with glancing(network):
+            return _one_after_another(losses, len(self.labels))
 
     def describe(self, method: Method) -> Described:
         """A fixed description of every source example for plain classifiers and neighbours.

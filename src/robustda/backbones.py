@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from robustda.errors import ConfigError, RobustDAWarning
 from robustda.extras import needs
+from robustda.hub import hub
 from robustda.nets import Backbone, load_weights
 
 __all__ = [
@@ -69,7 +70,7 @@ class HuggingFaceBackbone(Backbone):
         super().__init__()
         transformers = needs("transformers", "hf", f"the backbone hf:{name}")
         try:
-            with _quiet(transformers):
+            with _quiet(transformers), hub():
                 self.model, self.recipe = _hugging_face(transformers, name, weights, recipe)
         except ConfigError:
             raise

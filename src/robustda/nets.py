@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from robustda.errors import ConfigError
+from robustda.hub import hub, unreachable
 from robustda.layers import Dropout, Wide, reverse_gradient
 
 __all__ = [
@@ -214,10 +215,13 @@ class TimmBackbone(Backbone):
             )
         sized = _for_side(name, side)
         try:
-            self.model = timm.create_model(name, pretrained=weights == "hub", num_classes=0, **sized)
+            with hub() if weights == "hub" else contextlib.nullcontext():
+                self.model = timm.create_model(name, pretrained=weights == "hub", num_classes=0, **sized)
         except Exception as error:
+            host = unreachable()
+            reason = f"{host} cannot be reached from here" if host else type(error).__name__
             raise ConfigError(
-                f"the weights of {name} could not be fetched ({type(error).__name__}): give a local file with "
+                f"the weights of {name} could not be fetched ({reason}): give a local file with "
                 "--weights FILE.safetensors, or start from random ones with --weights random"
             ) from error
         self.out_features = int(cast(int, getattr(self.model, "head_hidden_size", None) or self.model.num_features))

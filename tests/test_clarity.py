@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,7 +22,7 @@ from robustda.engine import Stepper
 from robustda.errors import RobustDAWarning
 from robustda.losses import class_confusion, class_surplus, entropy
 from robustda.methods.opinions import TwoOpinions
-from robustda.methods.task import Task
+from robustda.methods.task import Batch, Phase, Task
 from robustda.nets import Identity, create_backbone
 from test_every_method import QUIET, blobs
 
@@ -136,6 +138,65 @@ def test_mends_and_leaves_out_labels_and_learns_from_the_rest(tmp_path: Path) ->
     np.testing.assert_array_equal(robustda.load(tmp_path / "run", device="cpu").learned_as_, learned)
     believing = Clarity(width=64, head_steps=300, batch_size=32, clean=False).fit(source, target, **QUIET)
     assert not hasattr(believing, "trust_")
+
+
+def lessons_of(method: Clarity, source: Domain, target: Domain, monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
+    """The labels that each head is taught, of all source examples in order."""
+    taught: dict[int, dict[int, int]] = {}
+    rows: list[list[int]] = []
+    whole = method._phase
+
+    def phase(*given: Any) -> Phase:
+        made = whole(*given)
+
+        def loss(batch: Batch, progress: torch.Tensor) -> dict[str, torch.Tensor]:
+            rows.append(batch.rows.tolist())
+            return made.loss(batch, progress)
+
+        return replace(made, loss=loss)
+
+    risks = iter(range(10**9))
+
+    def risk(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        head = next(risks) % method.heads
+        taught.setdefault(head, {}).update(zip(rows[-1], labels.tolist(), strict=True))
+        return 0 * logits.sum()
+
+    monkeypatch.setattr(method, "_phase", phase)
+    monkeypatch.setattr(method, "_risk", risk)
+    method.fit(source, target, **QUIET)
+    return [np.array([taught[head].get(row, -1) for row in range(len(source))]) for head in range(method.heads)]
+
+
+def test_heads_learn_in_turn_from_what_is_believed_and_from_the_labels_as_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source, target = blobs(n=400, target=100, noise=0.3)
+    assert source.y is not None
+    method = Clarity(width=16, heads=4, head_steps=60, batch_size=64, members=1)
+    every = lessons_of(method, source, target, monkeypatch)
+    right = np.arange(400) % 4
+    assert (every[2] == source.y).all()
+    np.testing.assert_array_equal(every[0], every[3])
+    np.testing.assert_array_equal(every[0], method.learned_as_)
+    for mended in every[:2]:
+        assert (mended == right).mean() > (source.y == right).mean() + 0.1
+    believing = Clarity(width=16, heads=3, head_steps=60, batch_size=64, members=1, clean=False)
+    for own in lessons_of(believing, source, target, monkeypatch):
+        assert (own == source.y).all()
+
+
+def test_a_backbone_that_knows_nothing_is_taught_what_is_believed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(120) % 3
+    x = rng.integers(0, 60, size=(120, 12, 12, 3)).astype(np.uint8)
+    x[np.arange(120), 4 * y, :, 0] = 250  # a bright row says which class
+    given = np.where(rng.random(120) < 0.25, (y + 1) % 3, y)
+    source, target = Domain.from_arrays(x, given), Domain.from_arrays(x[:60], y[:60])
+    method = Clarity(width=8, steps=40, batch_size=32, augment="none")
+    first, *others = lessons_of(method, source, target, monkeypatch)
+    for other in others:
+        np.testing.assert_array_equal(other, first)
 
 
 def test_says_how_much_of_the_target_should_be_right_and_is_as_sure_as_that() -> None:

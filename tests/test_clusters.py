@@ -85,11 +85,40 @@ def test_there_are_other_readings_where_most_are_wrong_and_they_err_elsewhere() 
         np.testing.assert_array_equal(codes, same)
 
 
-def test_there_is_one_reading_where_most_are_right_and_of_tables() -> None:
-    x, _, given = noisy_clusters(0.4)
-    assert judge_labels(x, given, K, seen_as=lambda rows: rows).others == ()
+def test_where_most_are_right_the_other_reading_is_the_one_that_was_not_taken() -> None:
+    x, true, given = noisy_clusters(0.4)
+    verdict = judge_labels(x, given, K, seen_as=lambda rows: rows)
+    (other,) = verdict.others
+    assert verdict.most_right
+    assert (other == true).mean() > 0.9
+    assert (other != verdict.suggested).any()
     x, _, given = noisy_clusters(0.8)
-    assert judge_labels(x, given, K, seen_as=lambda rows: rows, columns=x).others == ()
+    table = judge_labels(x, given, K, seen_as=lambda rows: rows, columns=x)
+    assert table.others == ()
+    assert not table.most_right
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_classes_that_are_hard_to_tell_apart_do_not_make_most_labels_wrong(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    kind = np.repeat(np.arange(400), 2)  # twenty classes of twenty kinds each, which have only their class in common
+    x = (rng.normal(size=(400, 32))[kind] + rng.normal(size=(800, 32))).astype(np.float32)
+    true = kind % 20
+    labels = np.where(rng.random(800) < 0.4, (true + rng.integers(1, 20, 800)) % 20, true)
+    found = label_evidence(x, labels, 20, together=False, readings=True)
+    assert say_of_clusters(found.rate) > 0, "or this data set shows nothing"
+    assert found.even_rate is not None
+    assert found.even_rate < 0.5
+    verdict = judge_labels(x, labels, 20, seen_as=lambda rows: rows)
+    assert verdict.most_right
+    np.testing.assert_array_equal(verdict.wrong, found.wrong)
+
+
+def test_nobody_works_out_readings_that_were_not_asked_for() -> None:
+    x, _, given = noisy_clusters(0.4)
+    found = label_evidence(x, given, K)
+    assert found.otherwise is None
+    assert found.even_rate is None
 
 
 def test_other_readings_leave_corrupted_examples_to_the_first() -> None:

@@ -216,8 +216,9 @@ def test_corrupted_examples_do_not_say_what_is_missing(kind: type[Clarity | Conc
     brief = {"width": 32, "head_steps": 5} if kind is Clarity else {}
     kind(members=2, rounds=2, backbone="identity", **brief).fit(replace(source, x=x, corrupted=hit), target, **QUIET)
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
-    (seen,) = heard
-    np.testing.assert_allclose(np.asarray(seen, dtype=np.float32), unit[~hit], atol=1e-5)
+    assert len(heard) == (3 if kind is Clarity else 1), "once for each reading"
+    for seen in heard:
+        np.testing.assert_allclose(np.asarray(seen, dtype=np.float32), unit[~hit], atol=1e-5)
 
 
 def test_where_all_examples_are_corrupted_nothing_is_called_missing() -> None:
@@ -225,8 +226,27 @@ def test_where_all_examples_are_corrupted_nothing_is_called_missing() -> None:
     assert source.y is not None
     odd = {"odd": torch.ones(60, dtype=torch.bool)}
     task = Task(None, torch.from_numpy(source.y), None, 6, torch.device("cpu"), memory=odd)  # type: ignore[arg-type]
-    found = Concord().look_for_classes(np.asarray(source.x), source.y, np.asarray(target.x), task, np.arange(60))
+    found = Concord().look_for_classes(np.asarray(source.x), [source.y], np.asarray(target.x), task, np.arange(60))
     assert not len(found)
+
+
+def test_a_class_is_missing_if_most_readings_of_the_labels_say_so() -> None:
+    source, target = clouds(240, 1), clouds(240, 2)
+    assert source.y is not None
+    x, there = np.asarray(source.x), np.asarray(target.x)[np.arange(240) % 6 != 2]
+    task = Task(None, torch.from_numpy(source.y), None, 6, torch.device("cpu"))  # type: ignore[arg-type]
+    rows, scattered = np.arange(240), np.random.default_rng(0).permutation(source.y)
+
+    def named(*readings: np.ndarray) -> list[int]:
+        found: list[int] = Clarity().look_for_classes(x, readings, there, task, rows).tolist()
+        return found
+
+    assert named(source.y) == [2]
+    assert named(scattered) == []
+    assert named(source.y, scattered, source.y) == [2]
+    assert named(source.y, scattered, scattered) == []
+    assert named(np.full(240, -1), source.y, source.y) == [2], "who says nothing is not counted"
+    assert task.memory["missing"].tolist() == [2]
 
 
 def test_few_examples_do_not_make_a_class_missing() -> None:

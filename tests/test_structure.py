@@ -14,6 +14,7 @@ from robustda.noise import corrupt_labels, transition_matrix
 from robustda.noise import witnesses as room
 from robustda.noise.evidence import label_evidence
 from robustda.noise.likelihood import explain, symmetric
+from robustda.noise.strangers import judge_labels
 from robustda.noise.structure import Structure, find_structure
 from robustda.noise.witnesses import describe, nearest
 
@@ -60,6 +61,17 @@ def test_the_rule_of_pair_noise_is_found_in_small_classes(seed: int) -> None:
     lost_to = (rule.transition - np.eye(20)).argmax(axis=1)
     assert (lost_to == (np.arange(20) + 1) % 20).mean() > 0.8
     assert f1(label_evidence(x, labels, 20).issues, wrong) > 0.95
+
+
+def test_noise_that_follows_a_rule_is_read_in_one_way() -> None:
+    x, true = clusters(20, 16, seed=1)
+    labels = corrupt_labels(true, transition_matrix("pair", 20, 0.4), 1)
+    found = label_evidence(x, labels, 20, readings=True)
+    assert found.by_rule
+    assert found.otherwise is None
+    verdict = judge_labels(x, labels, 20, seen_as=lambda rows: rows)
+    assert verdict.others == ()
+    assert verdict.most_right
 
 
 def test_two_classes_have_no_rule() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -36,6 +36,8 @@ class Belief:
     n_classes: int
     others: tuple[Tensor, ...] = ()
     """the same by other readings of the labels, if there are any"""
+    most_right: bool = False
+    """whether the labels were judged and most of them found right"""
 
     @cached_property
     def lost(self) -> Tensor:
@@ -132,7 +134,7 @@ class Believing(Method):
         task.memory["rules"] = torch.tensor(rules, dtype=torch.float64).view(-1, 4)
         fixed = decided if odd is None else decided | torch.from_numpy(odd)
         others = [torch.where(fixed, suggested, torch.from_numpy(other)) for other in evidence.others]
-        belief = Belief(labels, suggested, task.n_classes, tuple(others))
+        belief = Belief(labels, suggested, task.n_classes, tuple(others), evidence.most_right)
         task.memory["learned_as"] = belief.codes
         return belief
 
@@ -143,22 +145,31 @@ class Believing(Method):
         return float(task.memory["noise_rate"].to(task.device)[task.labels].mean())
 
     def look_for_classes(
-        self, source: np.ndarray, believed: np.ndarray, target: np.ndarray, task: Task, rows: np.ndarray
+        self, source: np.ndarray, readings: Iterable[np.ndarray], target: np.ndarray, task: Task, rows: np.ndarray
     ) -> np.ndarray:
         """The classes that the target seems to lack, by features of unit length; left in the memory as `missing`.
 
         `rows` says which source examples these are. The corrupted ones resemble each other more than their class, whose
-        mean would lie where nothing of the target is.
+        mean would lie where nothing of the target is. Each of the `readings` has a class for each of them, −1 for none:
+        what most of the readings say is believed.
         """
-        known = believed >= 0
+        sound = np.ones(len(rows), dtype=bool)
         if _ODD in task.memory:
-            known &= ~task.memory[_ODD].cpu().numpy()[rows]
-        missing = np.zeros(0, dtype=np.int64)
+            sound = ~task.memory[_ODD].cpu().numpy()[rows]
+        found = np.zeros(0, dtype=np.int64)
         # Where most labels are wrong, a class may have a mean that nothing resembles, here or there.
-        if known.any() and self.share_wrong(task) < _HOPELESS:
-            missing = classes_there(source[known], believed[known], task.n_classes, target).missing
-        task.memory["missing"] = torch.from_numpy(missing)
-        return missing
+        if self.share_wrong(task) < _HOPELESS:
+            each = [(believed, sound & (believed >= 0)) for believed in readings]
+            said = [
+                classes_there(source[known], believed[known], task.n_classes, target).missing
+                for believed, known in each
+                if known.any()
+            ]
+            if said:
+                votes = np.bincount(np.concatenate(said), minlength=task.n_classes)
+                found = np.flatnonzero(2 * votes > len(said))
+        task.memory["missing"] = torch.from_numpy(found)
+        return found
 
     def odd_ones(self, task: Task) -> np.ndarray | None:
         """Whose pixels are corrupted; None where that is not asked for or cannot be told."""

@@ -1,7 +1,8 @@
 """Clarity, no paper's but ours: believed labels, predictions that confuse no classes on the target, a second opinion.
 
-1. `judge`: every source label is believed, mended or left out, by examples that are like it (`belief.py`). Where most
-   labels are wrong there are three readings of them, which heads and members take in turn.
+1. `judge`: every source label is believed, mended or left out, by examples that are like it (`belief.py`). Whoever
+   reads labels makes mistakes, which lie together, so there are three readings, which heads and members take in turn:
+   two ways to judge them, and the labels as they were given; or other ones where most labels are wrong.
 2. `learn`: the features of the frozen backbone are made once, and a few small heads learn on them side by side:
    cross-entropy on the believed source, and the class confusion of their predictions on the target, which is made small
    (Jin et al., Minimum Class Confusion for Versatile Domain Adaptation, ECCV 2020). The learning rate ends at zero.
@@ -52,6 +53,7 @@ from robustda.presence import lacking
 
 __all__ = ["Clarity"]
 
+_AS_GIVEN = "as_given"  # in the task's memory: whether one reading in three is that of the labels as they were given
 _HEAD = "head/"  # in the task's memory: what `learn` leaves for `further`
 _SEEN = "seen"  # there too: how frequent each head's predictions on the target have made the classes
 _WINDOW = 20  # examples a class over which these frequencies are taken: fewer say more of chance than of the classes
@@ -143,7 +145,11 @@ class Clarity(Agreeing):
             task.made["source"] = _features(network, task.source, task)
             pixels = task.source.images and not network.knowing
             belief = self.believed(task.made["source"], task, _unit, by_pixels=pixels)
-            task.memory["believed"] = belief.readings.to(task.device)
+            readings = belief.readings
+            if belief.most_right and not network.knowing:  # its heads share what they learn from, and their mistakes
+                readings = readings[:, :1]
+            task.memory["believed"] = readings.to(task.device)
+            task.memory[_AS_GIVEN] = torch.tensor(belief.most_right and network.knowing, device=task.device)
 
         return Phase("judge", network, no_loss, 0, lambda progress: 0.0, end=settle)
 
@@ -175,7 +181,7 @@ class Clarity(Agreeing):
             state = {name: tensor for name, tensor in network.state_dict().items() if _of_head(name)}
             task.memory |= {_HEAD + name: tensor.clone() for name, tensor in state.items()}
 
-        phase = self._phase("learn", network, task, self.head_steps, self.head_rate)
+        phase = self._phase("learn", network, task, self.head_steps, self.head_rate, _lessons(task))
         look = network if network.backbone.fixed else network.say
         return replace(phase, task=seen, end=end, logits=lambda: forward_all(look, seen.target))
 
@@ -197,8 +203,10 @@ class Clarity(Agreeing):
         both = task.source, task.target
         return replace(phase, end=end if network.knowing else None)
 
-    def _phase(self, name: str, network: TwoOpinions, task: Task, steps: int, rate: float) -> Phase:
-        believed = task.memory["believed"]
+    def _phase(
+        self, name: str, network: TwoOpinions, task: Task, steps: int, rate: float, lessons: Tensor | None = None
+    ) -> Phase:
+        believed = task.memory["believed"] if lessons is None else lessons
         readings = believed.shape[1]
         surplus = self._surplus(task) if self.balance and not network.knowing else None
 
@@ -254,14 +262,13 @@ class Clarity(Agreeing):
 
         `whole` is what the network has to go by, where that is more than these.
         """
-        believed = task.memory["believed"].cpu()
-        known = (believed >= 0).any(dim=1).nonzero()[:, 0].numpy()
+        believed, lessons = task.memory["believed"].cpu(), _lessons(task).cpu()
+        known = (lessons >= 0).any(dim=1).nonzero()[:, 0].numpy()
         rows, there = some_rows(known, np.arange(len(target)), task.n_classes)
         some = (len(rows), len(there)) != (len(known), len(target))
-        readings = believed[torch.from_numpy(rows)].T
-        codes = _first(readings)
         xs, xt = _unit(source[rows]), _unit(target[there])
         found: dict[str, Tensor] = {}
+        readings = lessons[torch.from_numpy(rows)].T
         if network.members is not None:
             labels = [F.one_hot(codes + 1, task.n_classes + 1)[:, 1:].double() for codes in readings]
             both = torch.from_numpy(xs), labels, torch.from_numpy(xt)
@@ -271,12 +278,14 @@ class Clarity(Agreeing):
         parts = (seen[part] for part in np.array_split(there, range(4096, len(there), 4096)))
         logits = torch.cat([network.say(torch.from_numpy(part).float().to(task.device)) for part in parts])
         said = logits.double().softmax(dim=1).cpu().numpy()
-        missing = self.look_for_classes(xs, codes.numpy(), xt, task, rows)
+        missing = self.look_for_classes(xs, readings.numpy(), xt, task, rows)
+        codes = _first(believed[torch.from_numpy(rows)].T).numpy()
+        xs, codes = xs[codes >= 0], codes[codes >= 0]
         if some:  # of many, the main directions tell enough
             look = Description(np.concatenate([xs[::4], xt[::4]]), self.seed)
             xs, xt = look.of(xs), look.of(xt)
         try:
-            views = other_views(xs, codes.numpy(), xt, task.n_classes, seed=self.seed, known=None if some else found)
+            views = other_views(xs, codes, xt, task.n_classes, seed=self.seed, known=None if some else found)
             expected = expected_accuracy(said, views.values())
         except DataError:
             return  # too little to compare with
@@ -290,11 +299,20 @@ class Clarity(Agreeing):
         network.temperature.fill_(temperature_for(said, expected.value))
         task.memory["expected"] = torch.tensor(expected, dtype=torch.float64, device=task.device)
         if len(missing) and self.missing == "discount":
-            shares = np.bincount(codes.numpy(), minlength=task.n_classes) / len(codes)
-            # As many again: those that the means have named are among them.
-            more = lacking(calibrate(said, float(network.temperature)), shares, 2 * len(missing))
-            task.memory["missing"] = torch.from_numpy(np.union1d(missing, more))
+            shares = np.bincount(codes, minlength=task.n_classes) / len(codes)
+            if expected.value >= _POOR:
+                # As many again: those that the means have named are among them.
+                more = lacking(calibrate(said, float(network.temperature)), shares, 2 * len(missing))
+                task.memory["missing"] = torch.from_numpy(np.union1d(missing, more))
             network.prior[task.memory["missing"].to(task.device)] = _DISCOUNT
+
+
+def _lessons(task: Task) -> Tensor:
+    """What those who learn on frozen features take for the classes of the source, in turn: (m, R), −1 for nothing."""
+    believed = task.memory["believed"]
+    if not task.memory.get(_AS_GIVEN, torch.tensor(False)):
+        return believed
+    return torch.stack([believed[:, 0], believed[:, -1], task.labels], dim=1)
 
 
 def _first(readings: Tensor) -> Tensor:

@@ -160,7 +160,8 @@ class Concord(Agreeing):
             labels, block = belief.rows(torch.from_numpy(rows)), BLOCK if some else 0
             xs, xt = _unit(source[rows]), _unit(target[there])
             network.settle(self.opinions(xs, labels, xt, block=block))
-            self.look_for_classes(xs.numpy(), belief.codes[torch.from_numpy(rows)].numpy(), xt.numpy(), task, rows)
+            codes = belief.codes[torch.from_numpy(rows)].numpy()
+            self.look_for_classes(xs.numpy(), [codes], xt.numpy(), task, rows)
 
         return Phase("agree", network, no_loss, 0, lambda progress: 0.0, end=settle)
 

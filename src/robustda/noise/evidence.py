@@ -24,7 +24,7 @@ from robustda.noise.field import beside_field
 from robustda.noise.likelihood import Floats, explain, posterior, softmax, symmetric
 from robustda.noise.mixture import loss_mixture
 from robustda.noise.trees import Trees
-from robustda.noise.witnesses import describe, hear_witnesses
+from robustda.noise.witnesses import Testimony, describe, hear_witnesses
 
 __all__ = ["LabelEvidence", "enough_left", "label_evidence"]
 
@@ -86,6 +86,11 @@ class LabelEvidence:
     Then a wrong label may be any other at one rate: which classes lose examples to which is not told from overlap."""
     trees: Trees | None = None
     """those that were heard, to judge others"""
+    otherwise: Codes | None = None
+    """Which class each example is of by the other reading of the labels (bold or cautious), −1 for none; of corrupted
+    examples it says nothing. None if it was not asked for or there is none."""
+    even_rate: float | None = None
+    """the rate if all classes had wrong labels at one rate, by the same witnesses; not where noise follows a rule"""
 
     @property
     def rate(self) -> float:
@@ -122,6 +127,7 @@ def label_evidence(
     losses: npt.ArrayLike | None = None,
     columns: npt.ArrayLike | None = None,
     together: bool = True,
+    readings: bool = False,
     folds: int = 10,
     seed: int = 0,
 ) -> LabelEvidence:
@@ -132,6 +138,7 @@ def label_evidence(
     ``columns`` are the rows of the table that the features were made of, if they were: trees judge by them, too.
     ``together`` hears, beside these witnesses, what all labels say together; not of a table, where neighbours mean less
     than trees, nor where the noise follows a rule, which witnesses see through, nor of more than 10⁷ numbers (m·K).
+    ``readings`` asks what else could be made of the labels, `otherwise` and `even_rate`.
     Time grows with m² up to 20,000 examples, and linearly beyond.
 
     >>> rng = np.random.default_rng(0)
@@ -165,7 +172,7 @@ def label_evidence(
         )
     described = describe(x[sound] if hit.any() else x, seed)
     trees = None if columns is None else Trees(check_features(columns, len(codes))[sound], size, seed=seed)
-    testimony = hear_witnesses(described, codes[sound], size, trees=trees, folds=folds, seed=seed)
+    testimony = hear_witnesses(described, codes[sound], size, trees=trees, both=readings, folds=folds, seed=seed)
     transition, weights = testimony.explanation.transition, testimony.explanation.weights
     probabilities, belief = np.empty((len(codes), size)), np.empty((len(codes), size))
     probabilities[sound] = testimony.explanation.probabilities
@@ -192,11 +199,14 @@ def label_evidence(
     confidence = belief[np.arange(len(codes)), suggested]
     unlike &= wrong <= 0.5
     heard = trees if len(weights) == 3 else None
+    otherwise, even_rate = _otherwise(testimony, codes, sound) if readings and not testimony.by_rule else (None, None)
     return LabelEvidence(
         *(codes, wrong, suggested, confidence, probabilities, transition, hit, weights, judged, unlike),
         by_rule=testimony.by_rule,
         cautious=testimony.cautious,
         trees=heard,
+        otherwise=otherwise,
+        even_rate=even_rate,
     )
 
 
@@ -206,6 +216,20 @@ def enough_left(corrupted: Flags, labels: Codes) -> Flags:
     if sound.sum() < _FEWEST or len(np.unique(labels[sound])) < 2:
         return np.zeros_like(corrupted)
     return corrupted
+
+
+def _otherwise(testimony: Testimony, labels: Codes, sound: Codes) -> tuple[Codes | None, float]:
+    """Each example's class by the other reading, if that is known, and the rate if it is one for all classes."""
+    given = labels[sound]
+    even = testimony.explanation if testimony.cautious else explain(testimony.scores, given, cautious=True)
+    belief = posterior(even.probabilities, even.transition, given)[0]
+    rate = 1 - float(belief[np.arange(len(given)), given].mean())
+    if testimony.other is None:
+        return None, rate
+    found = np.full(len(labels), -1)
+    belief = posterior(testimony.other.probabilities, testimony.other.transition, given)[0]
+    found[sound] = np.where(belief.max(axis=1) > 0.5, belief.argmax(axis=1), -1)
+    return found, rate
 
 
 def _among_their_own(x: npt.NDArray[np.float32], labels: Codes, transition: Values, folds: int, seed: int) -> Floats:

@@ -40,10 +40,12 @@ class Verdict:
     unlike: float = 0.0
     """the share of those that were compared with each other that resemble no class; 0 where most labels are wrong"""
     others: tuple[Codes, ...] = ()
-    """Other readings of the same labels, a class for each sound example or −1, where most labels are wrong.
+    """Other readings of the same labels, a class for each sound example or −1, if there are any.
 
-    Whatever reads such labels mistakes groups of examples together, and each reading others of them: classifiers that
-    learn from different ones make up for it."""
+    Whatever reads labels mistakes groups of examples together, and each reading others of them: classifiers that learn
+    from different ones make up for it."""
+    most_right: bool = True
+    """whether most labels are right, so that something may be learned from them as they were given, too"""
 
     @property
     def issues(self) -> Flags:
@@ -79,10 +81,14 @@ def judge_labels(
     most = most or ALL
     if len(labels) <= most or (corrupted is not None and corrupted.any()):
         x = seen_as(np.asarray(features))
-        found = label_evidence(x, labels, n_classes, corrupted=corrupted, columns=columns, together=False, seed=seed)
-        if not say_of_clusters(found.rate):
-            return Verdict(found.wrong, found.suggested, found.confidence, float(found.unlike.mean()))
-        return _most_wrong(found, x, seed, alone=columns is not None or found.by_rule)
+        how = {"corrupted": corrupted, "columns": columns, "readings": len(labels) * n_classes <= _READ}
+        found = label_evidence(x, labels, n_classes, together=False, seed=seed, **how)  # type: ignore[arg-type]
+        # Classes that are hard to tell apart are not taken for labels most of which are wrong.
+        rate = found.rate if found.even_rate is None else min(found.rate, found.even_rate)
+        if say_of_clusters(rate):
+            return _most_wrong(found, x, seed, alone=columns is not None or found.by_rule)
+        others = () if found.otherwise is None else (found.otherwise,)
+        return Verdict(found.wrong, found.suggested, found.confidence, float(found.unlike.mean()), others)
     rows = sample_rows(labels, min(most, max(_JUDGED, enough(n_classes))), np.random.default_rng(seed))
     look = Description(seen_as(features[rows[:: -(-len(rows) // _TYPICAL)]]), seed)
     some = np.concatenate([look.of(seen_as(features[part])) for part in _parts(rows)])
@@ -99,7 +105,8 @@ def judge_labels(
         wrong[block] = 1 - belief[np.arange(len(belief)), labels[block]]
         suggested[block], confidence[block] = belief.argmax(axis=1), belief.max(axis=1)
     wrong[rows], suggested[rows], confidence[rows] = evidence.wrong, evidence.suggested, evidence.confidence
-    return Verdict(wrong, suggested, confidence, float(evidence.unlike.mean()))
+    unlike, most_right = float(evidence.unlike.mean()), not say_of_clusters(evidence.rate)
+    return Verdict(wrong, suggested, confidence, unlike, most_right=most_right)
 
 
 def _most_wrong(found: LabelEvidence, features: Single, seed: int, *, alone: bool) -> Verdict:
@@ -117,7 +124,7 @@ def _most_wrong(found: LabelEvidence, features: Single, seed: int, *, alone: boo
     wrong[sound] = 1 - belief[np.arange(len(sound)), labels]
     suggested[sound], confidence[sound] = belief.argmax(axis=1), belief.max(axis=1)
     if alone or heard.size > _READ:
-        return Verdict(wrong, suggested, confidence)
+        return Verdict(wrong, suggested, confidence, most_right=False)
     x = describe(features[sound], seed)
     together = beside_votes(beside_field(heard, found.transition, x, labels), votes, found.rate)
     others = []
@@ -125,7 +132,7 @@ def _most_wrong(found: LabelEvidence, features: Single, seed: int, *, alone: boo
         codes = np.full(len(wrong), -1)
         codes[sound] = np.where(reading.max(axis=1) > 0.5, reading.argmax(axis=1), -1)
         others.append(codes)
-    return Verdict(wrong, suggested, confidence, others=tuple(others))
+    return Verdict(wrong, suggested, confidence, others=tuple(others), most_right=False)
 
 
 class Judge:

@@ -51,15 +51,25 @@ class Testimony:
     bold: Explanation
     """the other reading's model, if they are, else the same: it tells who resembles no class, which a cautious one,
     unsure of hard examples, would say of too many"""
+    other: Explanation | None = None
+    """what follows from the reading that was not taken, if it was asked for and there are two"""
 
 
 def hear_witnesses(
-    x: Single, labels: Codes, n_classes: int, *, trees: Trees | None = None, folds: int = 10, seed: int = 0
+    x: Single,
+    labels: Codes,
+    n_classes: int,
+    *,
+    trees: Trees | None = None,
+    both: bool = False,
+    folds: int = 10,
+    seed: int = 0,
 ) -> Testimony:
     """Let both witnesses judge every example of `x`, which is what `describe` returns.
 
     `trees` are a third, unless the noise follows a rule that explains the labels better than all three do: they say
-    which labels are frequent, not what they come of. In the end they have learned what the three found first.
+    which labels are frequent, not what they come of. In the end they have learned what the three found first. With
+    `both` it is also worked out what the reading that is not taken makes of the labels.
     """
     size = len(labels)
     folds = min(folds, size)
@@ -100,7 +110,11 @@ def hear_witnesses(
     everything = (fits[cautious] * sureness, votes[cautious] * sureness, *third)
     explanation = explain(everything, labels, cautious=cautious)
     bold = explain(everything, labels) if cautious else explanation
-    return Testimony(everything, explanation, near, similarity, rule is not None, cautious, bold)
+    other = None
+    if both and rule is None:
+        instead = (fits[not cautious] * sureness, votes[not cautious] * sureness, *third)
+        other = explain(instead, labels, cautious=not cautious)
+    return Testimony(everything, explanation, near, similarity, rule is not None, cautious, bold, other)
 
 
 def _better_met(labels: Codes, before: Single, after: Single) -> bool:

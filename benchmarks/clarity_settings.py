@@ -43,6 +43,8 @@ VARIATIONS: dict[str, dict[str, Any]] = {
     "no smoothing": {"smoothing": 0.0},
     "smoothing .2": {"smoothing": 0.2},
     "width 256": {"width": 256},
+    "one reading": {"readings": "one"},
+    "two voices, one reading": {"voices": "two", "readings": "one"},
     "one head": {"heads": 1},
     "six heads of 256": {"heads": 6, "width": 256},
     "one head of 1,024, 600 steps": {"heads": 1, "width": 1024, "head_steps": 600},

@@ -67,6 +67,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=METHODS)
     parser.add_argument("--rates", nargs="+", type=float, default=[0.0, 0.2, 0.4, 0.6])
     parser.add_argument("--draws", nargs="+", type=int, default=[1])
+    parser.add_argument("--seed", type=int, default=0, help="of the methods")
     parser.add_argument("--bold", action="store_true", help="never read labels cautiously")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -81,7 +82,7 @@ def main() -> None:
             transition = transition_matrix("symmetric", len(source.classes), rate)
             for draw in arguments.draws if rate else arguments.draws[:1]:
                 noisy = replace(source, y=corrupt_labels(source.y, transition, draw))
-                found = [accuracy(method, noisy, target) for method in arguments.methods]
+                found = [accuracy(method, noisy, target, arguments.seed) for method in arguments.methods]
                 print(f"| {task} | {rate:g} | {draw} | " + " | ".join(found) + " |", flush=True)
 
 

@@ -181,6 +181,9 @@ def test_heads_learn_in_turn_from_what_is_believed_and_from_the_labels_as_given(
     np.testing.assert_array_equal(every[0], method.learned_as_)
     for mended in every[:2]:
         assert (mended == right).mean() > (source.y == right).mean() + 0.1
+    alone = Clarity(width=16, heads=3, head_steps=60, batch_size=64, members=1, readings="one")
+    for own in lessons_of(alone, source, target, monkeypatch):
+        np.testing.assert_array_equal(own, method.learned_as_)
     believing = Clarity(width=16, heads=3, head_steps=60, batch_size=64, members=1, clean=False)
     for own in lessons_of(believing, source, target, monkeypatch):
         assert (own == source.y).all()

@@ -70,6 +70,8 @@ class Clarity(Agreeing):
     Parameters
     ----------
     heads: how many heads learn side by side, each by itself; what they say is averaged.
+    readings: in_turn has heads and members learn in turn from three readings of the source's labels, one of them the
+        labels as they were given, or another one where most of these are wrong; one has all learn from the first.
     width: width of each head.
     head_steps: steps in which the new layers learn on the features of a frozen backbone.
     head_rate: their learning rate at first.
@@ -104,6 +106,7 @@ class Clarity(Agreeing):
     sharpness: float = 10.0
     width: int = 512
     heads: int = 3
+    readings: Literal["in_turn", "one"] = "in_turn"
     head_steps: int = 450
     head_rate: float = 0.03
     confusion: float = 1.5
@@ -145,11 +148,10 @@ class Clarity(Agreeing):
             task.made["source"] = _features(network, task.source, task)
             pixels = task.source.images and not network.knowing
             belief = self.believed(task.made["source"], task, _unit, by_pixels=pixels)
-            readings = belief.readings
-            if belief.most_right and not network.knowing:  # its heads share what they learn from, and their mistakes
-                readings = readings[:, :1]
-            task.memory["believed"] = readings.to(task.device)
-            task.memory[_AS_GIVEN] = torch.tensor(belief.most_right and network.knowing, device=task.device)
+            # Heads on a backbone that learns, too, share what they learn from, and all would suffer from wrong labels.
+            in_turn = self.readings == "in_turn" and (network.knowing or not belief.most_right)
+            task.memory["believed"] = belief.readings[:, : None if in_turn else 1].to(task.device)
+            task.memory[_AS_GIVEN] = torch.tensor(in_turn and belief.most_right, device=task.device)
 
         return Phase("judge", network, no_loss, 0, lambda progress: 0.0, end=settle)
 

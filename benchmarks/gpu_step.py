@@ -8,12 +8,14 @@ evaluation is switched off. The bare step is forward, cross-entropy, backward an
 batch, bfloat16, channels-last, recorded as a CUDA graph and replayed; it is measured before and after all methods.
 With --check it also compares the losses of recorded and of eager steps from the same seed. With --compile it measures
 nothing but the bare step, as it is and with the backbone compiled, its batch norm learning and kept, and, kept, as a
-part of the convolutions, which is how `fit` has it where nothing is compiled.
+part of the convolutions, which is how `fit` has it where nothing is compiled. With --glance it measures nothing but
+how fast the network looks at images without learning, its layers as they are and its convolutions merged.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import tempfile
@@ -25,6 +27,7 @@ import torch
 
 from robustda.data.catalog import office31_draw, office31_images
 from robustda.folding import fold
+from robustda.glance import glancing
 from robustda.methods import create_method
 from robustda.nets import create_backbone
 
@@ -37,10 +40,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--check", action="store_true", help="also compare recorded with eager steps")
     parser.add_argument("--compile", action="store_true", help="only the bare step, compiled and not")
+    parser.add_argument("--glance", action="store_true", help="only looking at images, merged and not")
     parser.add_argument("--out", default="gpu_step.json")
     arguments = parser.parse_args()
     root = Path(os.environ["ROBUSTDA_DATA"])
     weights = str(root / "weights" / "resnet50_v1_imagenet.safetensors")
+    if arguments.glance:
+        merged_against_plain(weights, Path(arguments.out))
+        return
     source = office31_draw(root, "amazon", "label", 0.4).apply(office31_images(root, "amazon"))
     target = office31_images(root, "webcam")
     if arguments.compile:
@@ -137,6 +144,31 @@ def compiled_against_plain(weights: str, out: Path) -> None:
             print(f"{name:<36} {rate:6.0f} images/s", flush=True)
     found["batch norm kept, folded"] = round(rate := bare_step(weights, 64, keep=True, folded=True))
     print(f"{'batch norm kept, folded':<36} {rate:6.0f} images/s", flush=True)
+    out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+@torch.no_grad()
+def merged_against_plain(weights: str, out: Path, size: int = 512, times: int = 60) -> None:
+    """Images per second of a pass in which nothing is learned, and how far the outcomes are apart."""
+    network = torch.nn.ModuleDict({"backbone": create_backbone("resnet50_v1", (224, 224, 3), weights)})
+    network = network.cuda().to(memory_format=torch.channels_last).eval()
+    network["backbone"].low_precision = True
+    x = torch.rand(size, 3, 224, 224, device="cuda").to(memory_format=torch.channels_last)
+    found: dict[str, object] = {"device": torch.cuda.get_device_name()}
+    seen = {}
+    for name, way in (("as it is", contextlib.nullcontext()), ("merged", glancing(network))):
+        with way, torch.autocast("cuda", torch.bfloat16):
+            for _ in range(10):
+                seen[name] = network["backbone"](x).float()
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            for _ in range(times):
+                network["backbone"](x)
+            torch.cuda.synchronize()
+            found[name] = round(rate := size * times / (time.perf_counter() - began))
+        print(f"looking, {name:<9} {rate:6.0f} images/s", flush=True)
+    found["apart"] = float((seen["merged"] - seen["as it is"]).norm() / seen["as it is"].norm())
+    print(f"relative difference of the features {found['apart']:.4f}")
     out.write_text(json.dumps(found, indent=1) + "\n")
 
 

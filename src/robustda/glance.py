@@ -2,9 +2,9 @@
 
 Stage 1 of RDA asks after every epoch for the loss of every example. Nothing is learned in such a pass, so that batch
 norm is a part of the convolution's weights, and cuDNN adds what comes by a shortcut and cuts off below zero while it
-writes the convolution's outcome, instead of three kernels that each read and write all of it: ResNet-50 looks at 26,900
-images a second on an H200, at 15,700 through the layers as they are. What comes out is the same but for rounding;
-predictions, which others will repeat, are not made so.
+writes the convolution's outcome, instead of three kernels that each read and write all of it (`benchmarks/gpu_step.py
+--glance` measures what that is worth). What comes out is the same but for rounding; predictions, which others will
+repeat, are not made so.
 """
 
 from __future__ import annotations

@@ -310,7 +310,10 @@ class Clarity(Agreeing):
 
 
 def _lessons(task: Task) -> Tensor:
-    """What those who learn on frozen features take for the classes of the source, in turn: (m, R), −1 for nothing."""
+    """What those who learn on frozen features take for the classes of the source, in turn: (m, R), −1 for nothing.
+
+    The labels as they were given are those of all examples, of corrupted ones, too.
+    """
     believed = task.memory["believed"]
     if not task.memory.get(_AS_GIVEN, torch.tensor(False)):
         return believed

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from robustda.errors import ConfigError, DataError
 from robustda.noise.checks import check_features, check_labels, check_losses
 from robustda.noise.field import beside_field
-from robustda.noise.likelihood import Floats, explain, posterior, softmax, symmetric
+from robustda.noise.likelihood import Explanation, Floats, explain, posterior, softmax, symmetric
 from robustda.noise.mixture import loss_mixture
 from robustda.noise.trees import Trees
 from robustda.noise.witnesses import Testimony, describe, hear_witnesses
@@ -90,7 +90,8 @@ class LabelEvidence:
     """Which class each example is of by the other reading of the labels (bold or cautious), −1 for none; of corrupted
     examples it says nothing. None if it was not asked for or there is none."""
     even_rate: float | None = None
-    """the rate if all classes had wrong labels at one rate, by the same witnesses; not where noise follows a rule"""
+    """The rate if all classes had wrong labels at one rate, by the same witnesses. Asked for with `otherwise`, and
+    known only where most labels seem wrong and the noise does not follow a rule."""
 
     @property
     def rate(self) -> float:
@@ -199,7 +200,9 @@ def label_evidence(
     confidence = belief[np.arange(len(codes)), suggested]
     unlike &= wrong <= 0.5
     heard = trees if len(weights) == 3 else None
-    otherwise, even_rate = _otherwise(testimony, codes, sound) if readings and not testimony.by_rule else (None, None)
+    doubtful = readings and not testimony.by_rule and float(wrong.mean()) > _MOST_WRONG
+    even_rate = _even_rate(testimony, codes[sound]) if doubtful else None
+    otherwise = None if testimony.other is None else _otherwise(testimony.other, codes, sound)
     return LabelEvidence(
         *(codes, wrong, suggested, confidence, probabilities, transition, hit, weights, judged, unlike),
         by_rule=testimony.by_rule,
@@ -218,18 +221,18 @@ def enough_left(corrupted: Flags, labels: Codes) -> Flags:
     return corrupted
 
 
-def _otherwise(testimony: Testimony, labels: Codes, sound: Codes) -> tuple[Codes | None, float]:
-    """Each example's class by the other reading, if that is known, and the rate if it is one for all classes."""
-    given = labels[sound]
+def _otherwise(other: Explanation, labels: Codes, sound: Codes) -> Codes:
+    """Each example's class by the other reading."""
+    belief = posterior(other.probabilities, other.transition, labels[sound])[0]
+    found = np.full(len(labels), -1)
+    found[sound] = np.where(belief.max(axis=1) > 0.5, belief.argmax(axis=1), -1)
+    return found
+
+
+def _even_rate(testimony: Testimony, given: Codes) -> float:
     even = testimony.explanation if testimony.cautious else explain(testimony.scores, given, cautious=True)
     belief = posterior(even.probabilities, even.transition, given)[0]
-    rate = 1 - float(belief[np.arange(len(given)), given].mean())
-    if testimony.other is None:
-        return None, rate
-    found = np.full(len(labels), -1)
-    belief = posterior(testimony.other.probabilities, testimony.other.transition, given)[0]
-    found[sound] = np.where(belief.max(axis=1) > 0.5, belief.argmax(axis=1), -1)
-    return found, rate
+    return 1 - float(belief[np.arange(len(given)), given].mean())
 
 
 def _among_their_own(x: npt.NDArray[np.float32], labels: Codes, transition: Values, folds: int, seed: int) -> Floats:

@@ -89,13 +89,13 @@ def test_where_most_are_right_the_other_reading_is_the_one_that_was_not_taken() 
     x, true, given = noisy_clusters(0.4)
     verdict = judge_labels(x, given, K, seen_as=lambda rows: rows)
     (other,) = verdict.others
-    assert verdict.most_right
+    assert verdict.as_given
     assert (other == true).mean() > 0.9
     assert (other != verdict.suggested).any()
     x, _, given = noisy_clusters(0.8)
     table = judge_labels(x, given, K, seen_as=lambda rows: rows, columns=x)
     assert table.others == ()
-    assert not table.most_right
+    assert not table.as_given
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -110,7 +110,7 @@ def test_classes_that_are_hard_to_tell_apart_do_not_make_most_labels_wrong(seed:
     assert found.even_rate is not None
     assert found.even_rate < 0.5
     verdict = judge_labels(x, labels, 20, seen_as=lambda rows: rows)
-    assert verdict.most_right
+    assert verdict.as_given
     np.testing.assert_array_equal(verdict.wrong, found.wrong)
 
 

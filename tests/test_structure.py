@@ -71,7 +71,7 @@ def test_noise_that_follows_a_rule_is_read_in_one_way() -> None:
     assert found.otherwise is None
     verdict = judge_labels(x, labels, 20, seen_as=lambda rows: rows)
     assert verdict.others == ()
-    assert verdict.most_right
+    assert verdict.as_given
 
 
 def test_two_classes_have_no_rule() -> None:

@@ -36,8 +36,8 @@ class Belief:
     n_classes: int
     others: tuple[Tensor, ...] = ()
     """the same by other readings of the labels, if there are any"""
-    most_right: bool = False
-    """whether the labels were judged and most of them found right"""
+    as_given: bool = False
+    """whether the labels were judged, and something may be learned from them as they were given, too"""
 
     @cached_property
     def lost(self) -> Tensor:
@@ -134,7 +134,7 @@ class Believing(Method):
         task.memory["rules"] = torch.tensor(rules, dtype=torch.float64).view(-1, 4)
         fixed = decided if odd is None else decided | torch.from_numpy(odd)
         others = [torch.where(fixed, suggested, torch.from_numpy(other)) for other in evidence.others]
-        belief = Belief(labels, suggested, task.n_classes, tuple(others), evidence.most_right)
+        belief = Belief(labels, suggested, task.n_classes, tuple(others), evidence.as_given)
         task.memory["learned_as"] = belief.codes
         return belief
 

@@ -149,9 +149,9 @@ class Clarity(Agreeing):
             pixels = task.source.images and not network.knowing
             belief = self.believed(task.made["source"], task, _unit, by_pixels=pixels)
             # Heads on a backbone that learns, too, share what they learn from, and all would suffer from wrong labels.
-            in_turn = self.readings == "in_turn" and (network.knowing or not belief.most_right)
+            in_turn = self.readings == "in_turn" and (network.knowing or not belief.as_given)
             task.memory["believed"] = belief.readings[:, : None if in_turn else 1].to(task.device)
-            task.memory[_AS_GIVEN] = torch.tensor(in_turn and belief.most_right, device=task.device)
+            task.memory[_AS_GIVEN] = torch.tensor(in_turn and belief.as_given, device=task.device)
 
         return Phase("judge", network, no_loss, 0, lambda progress: 0.0, end=settle)
 

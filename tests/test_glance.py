@@ -103,7 +103,7 @@ def test_for_the_time_of_a_glance_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_backbone_that_will_be_needed_is_imported_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     began: list[str] = []
-    monkeypatch.setattr(robustda.nets, "_import_timm", lambda: began.append(threading.current_thread().name))
+    monkeypatch.setattr(robustda.nets, "_import", lambda *names: began.append(threading.current_thread().name))
     for name in ("small_cnn", "hf:anything", "resnet18"):
         robustda.nets.soon_needed(name)
     for thread in threading.enumerate():

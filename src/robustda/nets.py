@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import importlib
 import math
 import threading
 from collections.abc import Sequence
@@ -42,6 +43,7 @@ _BOTTLENECK_STD, _BOTTLENECK_FAN_IN = 0.005, 2048
 _HEAD_STD, _HEAD_FAN_IN = 0.01, 1024
 
 FOR_VECTORS = ("identity", "table", "mlp")
+_SOON = ("timm", "pandas", "scipy.special")
 _WIDEST_TABLE = 100  # vectors of up to so many numbers are taken for rows of a table, longer ones for some features
 
 
@@ -306,15 +308,19 @@ def create_backbone(name: str, input_shape: Sequence[int], weights: str = "hub")
 
 
 def soon_needed(name: str) -> None:
-    """Begin to import what an image backbone of this name comes from: it takes seconds, while images are being read."""
+    """Begin to import what an image backbone of this name comes from, and what is needed when it has learned.
+
+    It takes seconds, while images are being read and the first steps are done.
+    """
     if name != "small_cnn" and not name.startswith("hf:"):
         # Whoever needs it waits for that import to be done, or is told why it failed.
-        threading.Thread(target=_import_timm, name="robustda-import", daemon=True).start()
+        threading.Thread(target=_import, args=_SOON, name="robustda-import", daemon=True).start()
 
 
-def _import_timm() -> None:
-    with contextlib.suppress(Exception):
-        import timm  # noqa: F401
+def _import(*names: str) -> None:
+    for name in names:
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
 
 
 def _vector_backbone(name: str, width: int) -> Backbone:

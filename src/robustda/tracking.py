@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from robustda.aside import Aside
 from robustda.errors import ConfigError, RobustDAWarning
 
 __all__ = ["TRACKERS", "About", "Tracker", "Tracking", "tracker_names"]
@@ -64,20 +65,36 @@ class TensorBoard:
     keeps = False
 
     def start(self, about: About, identity: str | None) -> str:
-        from torch.utils.tensorboard import SummaryWriter
-
         assert about.folder is not None
-        path = about.folder / "tensorboard"
-        shutil.rmtree(path, ignore_errors=True)
-        self._writer: Any = SummaryWriter(str(path))
+        self._path = about.folder / "tensorboard"
+        self._waiting: list[tuple[str, float, int]] = []
+        self._opening: Aside[Any] | None = None
+        shutil.rmtree(self._path, ignore_errors=True)
         return ""
 
     def log(self, phase: str, step: int, at: int, values: Mapping[str, float]) -> None:
-        for name, value in values.items():
-            self._writer.add_scalar(f"{phase}/{name}", value, step)
+        self._waiting += [(f"{phase}/{name}", value, step) for name, value in values.items()]
+        # To import it takes seconds on some machines: training is under way by now, and goes on.
+        self._opening = self._opening or Aside(self._open)
+        if self._opening.done:
+            self._write()
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:
-        self._writer.close()
+        self._opening = self._opening or Aside(self._open)
+        self._write()
+        self._opening.result().close()
+
+    def _open(self) -> Any:
+        from torch.utils.tensorboard import SummaryWriter
+
+        return SummaryWriter(str(self._path))
+
+    def _write(self) -> None:
+        assert self._opening is not None
+        writer = self._opening.result()
+        for entry in self._waiting:
+            writer.add_scalar(*entry)
+        self._waiting = []
 
 
 class MLflow:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
@@ -20,7 +20,8 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from robustda.columns import columns_of
+from robustda.aside import Aside, leaves_time
+from robustda.columns import Described, columns_of
 from robustda.curriculum import KeepRule, LossLedger, Mode, balanced, exam, kept_share
 from robustda.errors import ConfigError
 from robustda.losses import margin_discrepancy, masked_mean, proxy_margin_discrepancy, proxy_mask, weighted_risk
@@ -29,6 +30,9 @@ from robustda.methods.checks import check_at_least, check_share
 from robustda.methods.mdd import AdversarialMethod, Play
 from robustda.methods.registry import register, with_presets
 from robustda.nets import Adversarial
+
+if TYPE_CHECKING:
+    from robustda.noise.estimate import Estimated
 
 __all__ = ["RDA"]
 
@@ -144,6 +148,7 @@ class RDA(AdversarialMethod):
             raise ConfigError(f"{given}: give one for each class, or one for all")
         network = self.network(task.source.example_shape, task.n_classes)
         network.adversary.requires_grad_(False)
+        estimate = self._estimate(task)
         ledger = LossLedger(len(task.source), curves=self.keep_curves, device=task.device)
         epoch_steps = max(1, round(len(task.source) / self.batch_size))
         steps = self.epochs * epoch_steps
@@ -156,7 +161,7 @@ class RDA(AdversarialMethod):
 
         def hold_exam() -> None:
             odd = self.odd_ones(task)
-            rates, doubted = self.class_noise_rates(task)
+            rates, doubted = self.class_noise_rates(task, estimate)
             mode = cast(Mode, self.curriculum)  # online has no such stage
             # Corrupted examples sit their own exam: twice as many groups, the second half of them for these.
             groups, keep = task.labels + task.n_classes * odd, kept_share(rates, self.keep_rule).repeat(2)
@@ -268,13 +273,13 @@ class RDA(AdversarialMethod):
         trusted = losses.detach() <= self.online_threshold
         return (trusted | (progress < self.online_warm_up)).to(losses.dtype)
 
-    def class_noise_rates(self, task: Task) -> tuple[Tensor, Tensor | None]:
-        """r_k for every class, as given or estimated; and the labels that the estimate doubts, if they are to be."""
-        if self.noise_rate == "auto":
+    def _estimate(self, task: Task) -> Callable[[], Estimated]:
+        """What will say how noisy the labels are. A GPU trains meanwhile: it has no part in that but at first."""
+
+        def estimate(described: Described) -> Estimated:
             from robustda.noise.estimate import estimate_rates
 
-            labels, described = task.labels.cpu().numpy(), task.describe(self)
-            found = estimate_rates(
+            return estimate_rates(
                 described,
                 labels,
                 task.n_classes,
@@ -284,9 +289,21 @@ class RDA(AdversarialMethod):
                 estimator=self.estimator,
                 seed=self.seed,
             )
+
+        labels = task.labels.cpu().numpy()
+        if self.noise_rate != "auto" or not leaves_time(task.device):
+            return lambda: estimate(task.describe(self))
+        described = task.describe(self)
+        return Aside(lambda: estimate(described)).result
+
+    def class_noise_rates(self, task: Task, estimate: Callable[[], Estimated]) -> tuple[Tensor, Tensor | None]:
+        """r_k for every class, as given or estimated; and the labels that the estimate doubts, if they are to be."""
+        if self.noise_rate == "auto":
+            found = estimate()
             rates = found.rates
             if self.rates == "shared":
-                rates = np.full_like(rates, np.average(rates, weights=np.bincount(labels, minlength=task.n_classes)))
+                counts = np.bincount(task.labels.cpu().numpy(), minlength=task.n_classes)
+                rates = np.full_like(rates, np.average(rates, weights=counts))
             doubted = torch.from_numpy(found.doubted).to(task.device) if self.suspects == "last" else None
             return torch.from_numpy(rates).to(task.device), doubted
         if isinstance(self.noise_rate, list):

@@ -31,6 +31,7 @@ from robustda.errors import ConfigError, RunError
 from robustda.expect import Expected, expected_accuracy, opinions
 from robustda.files import disk_trouble, write_whole
 from robustda.methods import Method, create_method
+from robustda.overlap import PlainWords, plain_words
 from robustda.predict import load
 from robustda.ranks import Ranks
 from robustda.reading import read_object
@@ -91,8 +92,8 @@ def fit_auto(
     if plan:
         slow = create_method("rda", **settings, **plan)
         tried.append(slow.fit(out=folder / "candidates" / "rda", **learn))
-    views = _views(fast, source, target, runtime, settings)
-    candidates = _ranked([_judged(method, target, views) for method in tried])
+    views, plain = _views(fast, source, target, runtime, settings)
+    candidates = _ranked([_judged(method, target, views, plain) for method in tried])
     best = candidates[0]
     note = {"chosen": best.method, "why": _why(candidates), "candidates": [_line(one) for one in candidates]}
     with disk_trouble(folder):
@@ -147,8 +148,8 @@ def _plan(
 
 def _views(
     fast: Method, source: Domain, target: Domain, runtime: dict[str, Any], settings: dict[str, Any]
-) -> list[np.ndarray]:
-    """What classifiers of other kinds say of the target, from labels that are believed."""
+) -> tuple[list[np.ndarray], PlainWords | None]:
+    """What classifiers of other kinds say of the target, from labels that are believed, and plain witnesses."""
     looking = {name: settings.get(name, "auto") for name in ("backbone", "weights")}
     looking |= {"cache_dir": runtime.get("cache_dir"), "strict": runtime.get("strict", False), "progress": False}
     looking |= {"image_size": fast.image_size_, "device": runtime.get("device", "auto")}
@@ -157,11 +158,14 @@ def _views(
     _, there, _ = described(target, None, looking, table)
     trusted = fast.trust_ > 0 if hasattr(fast, "trust_") and len(fast.trust_) == len(source) else None
     assert source.y is not None
-    return list(opinions(here, source.y, there, len(source.classes), trusted=trusted, seed=fast.seed).values())
+    views = opinions(here, source.y, there, len(source.classes), trusted=trusted, seed=fast.seed)
+    sound = np.ones(len(source), dtype=bool) if source.corrupted is None else ~source.corrupted
+    x, labels = np.asarray(here)[sound], source.y[sound]
+    return list(views.values()), plain_words(x, labels, there, len(source.classes), seed=fast.seed)
 
 
-def _judged(method: Method, target: Domain, views: list[np.ndarray]) -> Candidate:
-    expected = expected_accuracy(method.predict_proba(target), views)
+def _judged(method: Method, target: Domain, views: list[np.ndarray], plain: PlainWords | None) -> Candidate:
+    expected = expected_accuracy(method.predict_proba(target), views, plain=plain)
     return Candidate(method.name, expected, float(method.summary_["seconds"]), int(method.summary_["steps"]))
 
 

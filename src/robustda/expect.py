@@ -6,9 +6,10 @@
 
 Classifiers that were built in different ways seldom make the same mistake, so how often a model agrees with others is
 close to how often it is right: on Office-31 within 2 or 3 points on average, where confidence is off by 7 even after
-its temperature was fitted on the source (`benchmarks/expected_accuracy.py`). What all of them mistake alike, because
-those examples look like another class to everybody, nobody can see without labels; the interval allows for as much as
-was met there.
+its temperature was fitted on the source (`benchmarks/expected_accuracy.py`). Where classes overlap they do make the
+same mistakes, and agree on them: that is seen on the source, and plain witnesses are believed more than agreement then
+(`overlap.py`). What all of them mistake alike for other reasons nobody can see without labels; the interval allows for
+as much as was met.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from robustda.noise.witnesses import describe
 if TYPE_CHECKING:
     import torch
 
+    from robustda.overlap import PlainWords
+
 __all__ = ["Expected", "calibrate", "expected_accuracy", "fit_temperature", "opinions", "temperature_for"]
 
 Codes = npt.NDArray[np.int64]
@@ -39,6 +42,7 @@ _UNSEEN, _APART = 0.02, 0.15
 """Standard deviation of what agreement misses, beyond chance among the examples: so much, and this share of what the
 views disagree about among themselves. In simulations on Office-31 the interval then held in all cases, and it does on
 the embedded digits by their pixels, where the views are bad and agree on half of the examples only."""
+_OVERLAPPING = 0.08  # the same where classes overlap, by witnesses' words: on four other kinds of data .09
 _SHARPNESS = 20.0
 _ROUNDS = 10
 
@@ -55,6 +59,8 @@ def expected_accuracy(
     probabilities: npt.ArrayLike,
     views: Iterable[npt.ArrayLike],
     *,
+    plain: PlainWords | None = None,
+    of_its_kind: bool = True,
     source_probabilities: npt.ArrayLike | None = None,
     source_labels: npt.ArrayLike | None = None,
 ) -> Expected:
@@ -62,7 +68,9 @@ def expected_accuracy(
 
     ``views`` are other classifiers' probabilities, or classes, for the same examples, such as `opinions` has; two or
     more. The one that is most like the model may be of its kind and share its mistakes: it has no say where two others
-    are left. ``source_probabilities`` are the model's own on trusted source examples that it has not seen, with their
+    are left, unless it is known that none is ``of_its_kind``. ``plain`` is what `plain_words` found: the more classes
+    overlap, the more how likely the model's classes are by that counts in place of agreement.
+    ``source_probabilities`` are the model's own on trusted source examples that it has not seen, with their
     labels: then the share of target examples above the confidence that its accuracy there corresponds to (average
     thresholded confidence, Garg et al. 2022) has a say, too.
 
@@ -78,7 +86,7 @@ def expected_accuracy(
     agreement = sorted(float((own == other).mean()) for other in others)
     if len(agreement) < 2:
         raise ConfigError("an accuracy is expected by comparing with two other classifiers or more: give more views")
-    voices = agreement[:-1] if len(agreement) > 2 else agreement
+    voices = agreement[:-1] if of_its_kind and len(agreement) > 2 else agreement
     if source_probabilities is not None and source_labels is not None:
         codes, known = check_predictions(source_labels, source_probabilities)
         accuracy = float((known.argmax(axis=1) == codes).mean())
@@ -86,12 +94,18 @@ def expected_accuracy(
         voices.append(float((sure > threshold).mean()))
     elif source_probabilities is not None or source_labels is not None:
         raise ConfigError("probabilities on the source count with their labels only: give both, or neither")
+    overlap = 0.0
+    if plain is not None:
+        _same_length([plain.away], len(own))
+        overlap, likely = plain.overlap, plain.likely(own)
+        voices = [(1 - overlap) * voice + overlap * likely for voice in voices]
     # Thresholded confidence can be off by far where the source says little about the target; the median is not.
     value = float(np.median(voices))
     apart = 1 - float(np.mean([(one == other).mean() for one, other in combinations(others, 2)]))
     # Two right and two wrong are added, as Agresti and Coull do: four examples that are all right prove little.
     size, share = len(own) + 4, (value * len(own) + 2) / (len(own) + 4)
-    width = 1.96 * float(np.sqrt(share * (1 - share) / size + (_UNSEEN + _APART * apart) ** 2))
+    unseen = (_UNSEEN + _APART * apart) ** 2 + (_OVERLAPPING * overlap) ** 2
+    width = 1.96 * float(np.sqrt(share * (1 - share) / size + unseen))
     return Expected(value, max(0.0, min(value - width, *voices)), min(1.0, max(value + width, *voices)))
 
 

@@ -153,9 +153,7 @@ class Believing(Method):
         mean would lie where nothing of the target is. Each of the `readings` has a class for each of them, −1 for none:
         what most of the readings say is believed.
         """
-        sound = np.ones(len(rows), dtype=bool)
-        if _ODD in task.memory:
-            sound = ~task.memory[_ODD].cpu().numpy()[rows]
+        sound = self.sound(task, rows)
         found = np.zeros(0, dtype=np.int64)
         # Where most labels are wrong, a class may have a mean that nothing resembles, here or there.
         if self.share_wrong(task) < _HOPELESS:
@@ -169,6 +167,13 @@ class Believing(Method):
                 votes = np.bincount(np.concatenate(said), minlength=task.n_classes)
                 found = np.flatnonzero(2 * votes > len(said))
         task.memory["missing"] = torch.from_numpy(found)
+        return found
+
+    def sound(self, task: Task, rows: np.ndarray) -> np.ndarray:
+        """Which of these source examples are not corrupted, as far as that was looked for."""
+        if _ODD not in task.memory:
+            return np.ones(len(rows), dtype=bool)
+        found: np.ndarray = ~task.memory[_ODD].cpu().numpy()[rows]
         return found
 
     def odd_ones(self, task: Task) -> np.ndarray | None:

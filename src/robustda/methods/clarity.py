@@ -43,12 +43,13 @@ from robustda.losses import class_confusion, class_surplus
 from robustda.methods.base import Batch, Phase, Schedule, Task
 from robustda.methods.checks import check_at_least, check_share
 from robustda.methods.concord import BLOCK, Agreeing, some_rows
-from robustda.methods.opinions import TwoOpinions
+from robustda.methods.opinions import Plain, TwoOpinions
 from robustda.methods.prototypes import no_loss
 from robustda.methods.registry import register
 from robustda.methods.task import forward_all
 from robustda.nets import Backbone, Pixels
 from robustda.noise.witnesses import Description
+from robustda.overlap import PlainWords, plain_words
 from robustda.presence import lacking
 
 __all__ = ["Clarity"]
@@ -81,6 +82,8 @@ class Clarity(Agreeing):
     temperature: what logits are divided by where confusion is measured.
     smoothing: share of every source label that is spread over all classes.
     voices: two multiplies what the network says with what the members say; one leaves it at the network.
+    plain: where classes overlap, how much of a say a plain linear classifier has beside the two, of which the network
+        has one half; 0 for none. Where they do not overlap it has none.
     mirror: describe a photograph by the mean of its features and its mirror image's, which takes the backbone twice as
         long; not where `augment` is none or shift, or on images of up to 64 pixels.
     missing: discount predicts a class that the target seems to lack only where much speaks for it; ignore takes all
@@ -114,13 +117,14 @@ class Clarity(Agreeing):
     temperature: float = 2.5
     smoothing: float = 0.1
     voices: Literal["two", "one"] = "two"
+    plain: float = 2.0
     mirror: bool = True
     missing: Literal["discount", "ignore"] = "discount"
     tune: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(self, heads=1, head_steps=1, head_rate=0, confusion=0, balance=0, temperature=1e-3)
+        check_at_least(self, heads=1, head_steps=1, head_rate=0, confusion=0, balance=0, plain=0, temperature=1e-3)
         check_share(self, "smoothing", below_one=True)
 
     def network(self, example_shape: tuple[int, ...], n_classes: int, *, pretrained: bool = True) -> TwoOpinions:
@@ -132,6 +136,7 @@ class Clarity(Agreeing):
         network.mirrored = self.mirror and network.knowing and photographs
         if network.knowing and self.voices == "two":
             network.members = self.members_for(backbone.out_features, n_classes)
+            network.plain = Plain(backbone.out_features, n_classes) if self.plain else None
             if self.tune and len(example_shape) == 3:
                 network.keep_as_it_came()
         return network
@@ -276,6 +281,9 @@ class Clarity(Agreeing):
             both = torch.from_numpy(xs), labels, torch.from_numpy(xt)
             found = self.opinions(*both, block=BLOCK if some else 0)
             network.members.settle(found)
+        plain = self._plain_words(xs, xt, task, rows)
+        if network.plain is not None and plain is not None and plain.overlap > 0:
+            network.plain.settle(xs, readings, xt, self.plain * plain.overlap, self.seed)
         seen = target if whole is None else whole
         parts = (seen[part] for part in np.array_split(there, range(4096, len(there), 4096)))
         logits = torch.cat([network.say(torch.from_numpy(part).float().to(task.device)) for part in parts])
@@ -288,7 +296,7 @@ class Clarity(Agreeing):
             xs, xt = look.of(xs), look.of(xt)
         try:
             views = other_views(xs, codes, xt, task.n_classes, seed=self.seed, known=None if some else found)
-            expected = expected_accuracy(said, views.values())
+            expected = expected_accuracy(said, views.values(), plain=plain, of_its_kind=False)
         except DataError:
             return  # too little to compare with
         if expected.value < _POOR:
@@ -307,6 +315,12 @@ class Clarity(Agreeing):
                 more = lacking(calibrate(said, float(network.temperature)), shares, 2 * len(missing))
                 task.memory["missing"] = torch.from_numpy(np.union1d(missing, more))
             network.prior[task.memory["missing"].to(task.device)] = _DISCOUNT
+
+    def _plain_words(self, source: np.ndarray, target: np.ndarray, task: Task, rows: np.ndarray) -> PlainWords | None:
+        """What witnesses who adapt to nothing say of features of unit length; `rows` are those of the source."""
+        sound = self.sound(task, rows)
+        labels = task.labels.cpu().numpy()[rows]
+        return plain_words(source[sound], labels[sound], target, task.n_classes, seed=self.seed)
 
 
 def _lessons(task: Task) -> Tensor:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, Self, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -15,8 +16,11 @@ from robustda.data.views import two_views
 from robustda.layers import reverse_gradient
 from robustda.methods.concord import Members
 from robustda.nets import Backbone, Classifier, head, look
+from robustda.noise.vectors import unit
+from robustda.noise.witnesses import Description
+from robustda.theory import fit_head
 
-__all__ = ["Chorus", "OneLength", "TwoOpinions"]
+__all__ = ["Chorus", "OneLength", "Plain", "TwoOpinions"]
 
 _SIZE = 2 / 3  # of a feature, root mean square: as ResNet-50's are, for which the learning rate is right
 
@@ -26,6 +30,7 @@ class TwoOpinions(Classifier):
 
     It has several heads, each with a bottleneck of its own, which lie side by side in one layer. What the heads say on
     average and what the members say is multiplied. Members who have found nothing out yet say the same of all classes.
+    Where classes overlap, a plain linear classifier has a say, too.
     At last all logits are divided by a temperature, so that the probabilities are as sure as they should be, and
     classes that the target seems to lack are made less likely.
 
@@ -40,6 +45,7 @@ class TwoOpinions(Classifier):
         super().__init__(backbone, n_classes, heads * width, dropout=dropout)
         self.f = Chorus(head(width, n_classes, dropout=dropout) for _ in range(heads))  # type: ignore[assignment]
         self.members: Members | None = None
+        self.plain: Plain | None = None
         self.as_it_came: Backbone | None = None
         self.register_buffer("temperature", torch.ones(()))
         self.register_buffer("prior", torch.zeros(n_classes))
@@ -53,7 +59,10 @@ class TwoOpinions(Classifier):
             self.bottleneck.insert(0, OneLength(backbone.out_features))
 
     def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *rest: Any) -> None:
-        state.setdefault(f"{prefix}prior", torch.zeros_like(self.prior))  # models of before it was there
+        # Models of before these were there.
+        state.setdefault(f"{prefix}prior", torch.zeros_like(self.prior))
+        if self.plain is not None and f"{prefix}plain.say" not in state:
+            state |= {f"{prefix}plain.{name}": torch.zeros_like(t) for name, t in self.plain.state_dict().items()}
         super()._load_from_state_dict(state, prefix, *rest)
 
     def keep_as_it_came(self) -> None:
@@ -92,7 +101,10 @@ class TwoOpinions(Classifier):
     def say(self, described: Tensor) -> Tensor:
         logits = self.first(described)
         if self.members is not None:
-            logits = F.log_softmax(logits, dim=1) / 2 + self.members(described[:, -self.backbone.out_features :])
+            seen = described[:, -self.backbone.out_features :]
+            logits = F.log_softmax(logits, dim=1) / 2 + self.members(seen)
+            if self.plain is not None:
+                logits = logits + self.plain(seen)
         return logits / self.temperature + self.prior
 
     def _own(self, described: Tensor) -> Tensor:
@@ -112,6 +124,44 @@ class Chorus(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         return torch.stack([F.log_softmax(logits, dim=1) for logits in self.each(features)]).mean(dim=0)
+
+
+class Plain(nn.Module):
+    """A linear classifier of features from which the target's mean was subtracted, with so much of a say.
+
+    Whoever adapts to the target relies on its clusters; where classes overlap these are something else.
+    """
+
+    mean: Tensor
+    weight: Tensor
+    say: Tensor
+
+    def __init__(self, width: int, n_classes: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("weight", torch.zeros(n_classes, width))
+        self.register_buffer("say", torch.zeros(()))
+
+    @torch.no_grad()
+    def settle(self, source: np.ndarray, readings: Tensor, target: np.ndarray, say: float, seed: int) -> None:
+        """Learn from features of unit length, and from each reading of the source's labels, −1 for nothing.
+
+        Averaged logits are those of averaged weights.
+        """
+        mean = target.mean(axis=0)
+        here, there = unit(source - source.mean(axis=0)), unit(target - mean)
+        look = Description(np.concatenate([here, there]), seed)
+        directions = np.eye(here.shape[1], dtype=np.float32) if look.directions is None else look.directions
+        x, found = here @ directions.T, torch.zeros_like(self.weight)
+        for codes in readings.cpu().numpy():
+            weights = fit_head(x[codes >= 0], codes[codes >= 0], len(found)).weights
+            found += torch.from_numpy(weights @ directions).to(found)
+        self.mean.copy_(torch.from_numpy(mean))
+        self.weight.copy_(found / len(readings))
+        self.say.fill_(say)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.say * F.log_softmax(F.linear(F.normalize(F.normalize(x) - self.mean), self.weight), dim=1)
 
 
 class OneLength(nn.Module):

@@ -239,8 +239,8 @@ def audit(
             raise DataError(
                 f"the source has {x.shape[1]} features and the target {beside.shape[1]}: make both in the same way"
             )
-        trusted = {"trusted": ~evidence.issues, "proxy": ~corruption.corrupted}
-        transfer = measure_transfer(x, evidence.suggested, len(known.classes), beside, **trusted, seed=seed)
+        masks = {"trusted": ~evidence.issues, "proxy": ~corruption.corrupted, "given": known.y, "corrupted": odd}
+        transfer = measure_transfer(x, evidence.suggested, len(known.classes), beside, **masks, seed=seed)
     found = Audit(
         source=known,
         evidence=evidence,

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from robustda.expect import Expected, expected_accuracy, opinions
 from robustda.noise.vectors import stratified_folds
 from robustda.noise.witnesses import describe
+from robustda.overlap import plain_words
 from robustda.presence import classes_there
 from robustda.theory import Terms, fit_head, measure_terms
 
@@ -60,25 +61,35 @@ def measure_transfer(
     *,
     trusted: Flags | None = None,
     proxy: Flags | None = None,
+    given: Codes | None = None,
+    corrupted: Flags | None = None,
     seed: int = 0,
 ) -> Transfer:
     """Compare features of source and target.
 
     `believed` are the source's labels as far as they are believed, `trusted` the examples to learn from, `proxy` those
-    of them with sound features. A mask that leaves fewer than two classes is passed over.
+    of them with sound features. A mask that leaves fewer than two classes is passed over. `given` are the labels as
+    they were given, by which it is seen whether classes overlap, among those that are not `corrupted`.
     """
     known = _enough(trusted, believed)
     near = known if proxy is None or not (proxy & known).any() else proxy & known
-    plain, adapted = _expectations(source, believed, n_classes, target, known, seed)
+    told = None if given is None else (given, np.ones(len(given), dtype=bool) if corrupted is None else ~corrupted)
+    plain, adapted = _expectations(source, believed, n_classes, target, known, told, seed)
     presence = classes_there(source, believed, n_classes, target)
     terms = measure_terms(source, believed, target, n_classes=n_classes, trusted=known, proxy=near, seed=seed)
     return Transfer(terms, plain, adapted, *presence)
 
 
 def _expectations(
-    source: Single, believed: Codes, n_classes: int, target: Single, known: Flags, seed: int
+    source: Single,
+    believed: Codes,
+    n_classes: int,
+    target: Single,
+    known: Flags,
+    told: tuple[Codes, Flags] | None,
+    seed: int,
 ) -> tuple[Expected, Expected]:
-    """Of a plain linear classifier, and of concord."""
+    """Of a plain linear classifier, and of concord. What is told of the source: labels, and of whom to believe it."""
     rng = np.random.default_rng(seed)
     rows, others = _some(np.flatnonzero(known), rng), _some(np.arange(len(target)), rng)
     x, labels, z = source[rows], believed[rows], target[others]
@@ -91,8 +102,14 @@ def _expectations(
         learn = fold != number
         unseen[~learn] = _softmax(fit_head(at_home[learn], labels[learn], n_classes).scores(at_home[~learn]))
     plain = _softmax(fit_head(at_home, labels, n_classes).scores(away))
-    held_out = {"source_probabilities": unseen, "source_labels": labels}
-    return expected_accuracy(plain, views.values(), **held_out), expected_accuracy(views["concord"], views.values())
+    words = None
+    if told is not None:
+        given, sound = told
+        words = plain_words(source[sound], given[sound], z, n_classes, seed=seed)
+    return (
+        expected_accuracy(plain, views.values(), plain=words, source_probabilities=unseen, source_labels=labels),
+        expected_accuracy(views["concord"], views.values(), plain=words),
+    )
 
 
 def _enough(trusted: Flags | None, believed: Codes) -> Flags:

@@ -1,4 +1,4 @@
-"""A third data set, by which nothing here was chosen: clip art and emoji, by what they show.
+"""A third data set, by which hardly anything was chosen (`words.py`): clip art and emoji, by what they show.
 
     apt-get download openclipart-png && dpkg -x openclipart-png_*.deb .
     npm pack emoji-datasource-google emoji-datasource-twitter     # and unpack them as benchmarks/emoji.py says

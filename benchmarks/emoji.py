@@ -6,7 +6,8 @@
 
 Some 1,360 drawings in each of four domains and 54 classes (clothing, birds, weather, ...), from 12 to 82 examples each,
 on frozen ResNet-50 features, of images and their mirror images. A share of the source's labels is any other class,
-evenly. Target accuracy of the final iteration, in %; for clarity also how many labels it took for wrong. A task
+evenly. Target accuracy of the final iteration, in %; of clarity also how many labels it took for wrong, and how much it
+expects of itself; of logistic regression the best of three strengths, chosen by the target's labels. A task
 "halves of apple-google" has other things in the source than in the target. --bold has labels never read cautiously. The
 cautious reading was made on these data, and that readings take turns was chosen by them (draw 1, seed 0) and by
 Office-31, so they are no test of either.
@@ -32,7 +33,9 @@ from robustda.noise import witnesses
 from robustda.noise.recipes import corrupt_labels, transition_matrix
 
 TASKS = ("apple-twitter", "apple-google", "facebook-google")
-METHODS = ("logistic regression", "prototypes", "concord", "clarity", "clarity, one reading")
+METHODS = ("logistic regression", "prototypes", "concord", "clarity", "clarity, one reading", "clarity, no plain words")
+STRENGTHS = (1, 10, 100)  # of logistic regression: the best on the target is shown, which only an oracle can choose
+OPTIONS = {"one reading": {"readings": "one"}, "no plain words": {"plain": 0.0}}
 HALVES = "halves of "  # before a task: every second thing of each class here, the others there
 FEWEST, SIDE = 12, 240  # examples of a class; pixels, from 64
 
@@ -74,17 +77,22 @@ def half(domain: Domain, which: int) -> Domain:
 
 
 def accuracy(name: str, source: Domain, target: Domain, seed: int = 0) -> str:
-    """Target accuracy in %, and of a method that judges labels how many it took for wrong."""
+    """Target accuracy in %, and of clarity what it makes of the labels and of itself."""
     if name == "logistic regression":
         xs, xt = (np.asarray(domain.x, dtype=np.float64) for domain in (source, target))
         xs, xt = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (xs, xt))
-        model = LogisticRegression(C=100, max_iter=300).fit(xs, source.y)
-        return f"{100 * (model.predict(xt) == target.y).mean():.1f}"
-    name, _, one = name.partition(", ")
-    method = create_method(name, seed=seed, **({"readings": "one"} if one else {}))
+        models = [LogisticRegression(C=strength, max_iter=300).fit(xs, source.y) for strength in STRENGTHS]
+        return f"{100 * max((model.predict(xt) == target.y).mean() for model in models):.1f}"
+    name, _, option = name.partition(", ")
+    method = create_method(name, seed=seed, **OPTIONS.get(option, {}))
     method.fit(source, target, progress=False, tensorboard=False, eval_every=0)
-    said = f"{100 * float(method.summary_['target_accuracy']):.1f}"
-    return said if name != "clarity" else f"{said} ({method.summary_['noise_rate']:.2f})"
+    summary = method.summary_
+    said = f"{100 * float(summary['target_accuracy']):.1f}"
+    expected = summary.get("expected_accuracy")
+    if expected is None:
+        return said
+    value, low, high = (round(100 * each) for each in expected.values())
+    return f"{said} ({summary['noise_rate']:.2f}; {value}: {low} to {high})"
 
 
 def features_of(name: str, arguments: argparse.Namespace) -> Domain:

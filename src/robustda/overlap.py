@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from robustda.errors import DataError
+from robustda.noise.checks import check_features, check_labels
 from robustda.noise.likelihood import explain, posterior, softmax
 from robustda.noise.strangers import sample_rows
 from robustda.noise.vectors import unit
@@ -57,7 +59,7 @@ class PlainWords:
 
 
 def plain_words(
-    source: npt.ArrayLike, labels: npt.ArrayLike, target: npt.ArrayLike, n_classes: int, *, seed: int = 0
+    source: npt.ArrayLike, labels: npt.ArrayLike, target: npt.ArrayLike, n_classes: int | None = None, *, seed: int = 0
 ) -> PlainWords | None:
     """Ask witnesses who learn from the source's labels as they were given, wrong ones among them.
 
@@ -67,8 +69,11 @@ def plain_words(
     where there is too little to learn from, or so much of it seems wrong that nobody can be sure of anything, whether
     classes overlap or not.
     """
-    x, codes, z = (np.asarray(given) for given in (source, labels, target))
-    most = max(_MOST, _OF_EACH * n_classes)
+    codes, size = check_labels(labels, n_classes)
+    x, z = check_features(source, len(codes)), check_features(target, len(np.asarray(target)))
+    if x.shape[1] != z.shape[1]:
+        raise DataError(f"the source has {x.shape[1]} features and the target {z.shape[1]}: make both in the same way")
+    most = max(_MOST, _OF_EACH * size)
     if len(x) > most:
         rows = sample_rows(codes, most, np.random.default_rng(seed))
         x, codes = x[rows], codes[rows]
@@ -78,11 +83,11 @@ def plain_words(
     some = (domain[:: -(-len(domain) // _BLOCK)] for domain in (here, there))
     look = Description(np.concatenate(list(some)), seed)
     here = look.of(here)
-    testimony = hear_witnesses(here, codes, n_classes, seed=seed)
+    testimony = hear_witnesses(here, codes, size, seed=seed)
     readings = [testimony.explanation]
     if not (testimony.by_rule or testimony.cautious):
         readings.append(explain(testimony.scores, codes, cautious=True))
-    own, sure, away = 0.0, 0.0, np.zeros((len(z), n_classes))
+    own, sure, away = 0.0, 0.0, np.zeros((len(z), size))
     for explained in readings:
         believed = posterior(explained.probabilities, explained.transition, codes)[0].astype(np.float32)
         own += float(believed[np.arange(len(codes)), codes].mean()) / len(readings)

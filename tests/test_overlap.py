@@ -48,7 +48,7 @@ def test_witnesses_are_about_as_sure_as_they_are_right(wrong: float) -> None:
     assert abs(plain.sure - right) < off
     assert abs(plain.likely(plain.away.argmax(axis=1)) - right) < off
     assert abs(plain.likely(true) - right) < off
-    assert plain.overlap == 1
+    assert plain.overlap > 0.95
     np.testing.assert_allclose(plain.away.sum(axis=1), 1, atol=1e-5)
 
 

@@ -185,7 +185,7 @@ def _accuracy(adapted: Expected, plain: Expected) -> str:
         text = f"a plain model should get about {said[1]} of it right; adapting promises no more on these features"
     best = max(adapted, plain)
     if best.high - best.low > _WIDE:
-        text += ": little more than a guess, as there are few examples or classifiers disagree there"
+        text += ": little more than a guess, as there are few examples, classes overlap or classifiers disagree"
     return f"Without labels of the target, {text}."
 
 

@@ -42,7 +42,7 @@ _UNSEEN, _APART = 0.02, 0.15
 """Standard deviation of what agreement misses, beyond chance among the examples: so much, and this share of what the
 views disagree about among themselves. In simulations on Office-31 the interval then held in all cases, and it does on
 the embedded digits by their pixels, where the views are bad and agree on half of the examples only."""
-_OVERLAPPING = 0.08  # the same where classes overlap, by witnesses' words: on four other kinds of data .09
+_OVERLAPPING = 0.08  # the same of what is expected where classes overlap, which was off by .07 on four kinds of data
 _SHARPNESS = 20.0
 _ROUNDS = 10
 

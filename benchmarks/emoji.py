@@ -34,7 +34,7 @@ from robustda.noise.recipes import corrupt_labels, transition_matrix
 
 TASKS = ("apple-twitter", "apple-google", "facebook-google")
 METHODS = ("logistic regression", "prototypes", "concord", "clarity", "clarity, one reading", "clarity, no plain words")
-STRENGTHS = (0.3, 1, 10, 100)  # of logistic regression: the best on the target is shown, which only an oracle can choose
+STRENGTHS = (0.3, 1, 10, 100)  # of logistic regression: that of the best on the target is shown, an oracle's choice
 OPTIONS = {"one reading": {"readings": "one"}, "no plain words": {"plain": 0.0}}
 HALVES = "halves of "  # before a task: every second thing of each class here, the others there
 FEWEST, SIDE = 12, 240  # examples of a class; pixels, from 64

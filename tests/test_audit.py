@@ -251,7 +251,7 @@ def test_a_guess_is_called_one():
     rng = np.random.default_rng(0)
     found = audit(make_pair(size=160).source, Domain.from_arrays(rng.normal(size=(200, 10)) * 3))
     (said,) = (sentence for sentence in found.headline if sentence.startswith("Without labels of the target"))
-    assert said.endswith("little more than a guess, as there are few examples, classes overlap or classifiers disagree.")
+    assert said.endswith("a guess, as there are few examples, classes overlap or classifiers disagree.")
 
 
 def test_labels_of_the_target_are_not_looked_at():

@@ -67,9 +67,23 @@ def test_where_nearly_all_labels_are_wrong_nothing_is_said() -> None:
 
 
 def test_too_little_says_nothing() -> None:
-    x = np.random.default_rng(0).normal(size=(30, 8))
-    for rows, labels in ((8, np.arange(8) % 2), (30, np.zeros(30, dtype=int)), (30, np.arange(30))):
-        assert plain_words(x[:rows], labels, x, 30) is None
+    x = np.random.default_rng(0).normal(size=(40, 8))
+    for rows, n_classes, labels in (
+        (8, 2, np.arange(8) % 2),
+        (40, 2, np.zeros(40, dtype=int)),
+        (40, 5, np.arange(40) % 5),
+    ):
+        assert plain_words(x[:rows], labels, x, n_classes) is None
+    assert plain_words(x, np.arange(40) % 4, x) is not None
+
+
+def test_classes_of_few_examples_are_not_taken_to_overlap() -> None:
+    """Whoever is not shown an example has no other to know its class by, and is unsure for that."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(300, WIDTH))
+    true = np.arange(900) % 300
+    x = (centres[true] + 0.2 * rng.normal(size=(900, WIDTH))).astype(np.float32)
+    assert plain_words(x, true, x[:100]) is None
 
 
 def test_domains_that_were_described_differently_are_refused() -> None:

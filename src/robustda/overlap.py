@@ -34,6 +34,7 @@ _HARD, _EASY = 0.70, 0.80
 """How sure witnesses are at home, on average, where classes overlap, and from where on they do not. On Office-31 it is
 .84 to .97 with up to 40 % wrong labels, .78 to .86 with 60 %; of drawings, icons and nouns in words .48 to .74."""
 _SENSELESS = 0.65  # of the labels that seem wrong
+_FEWEST = 10  # examples of a class on average: of fewer, who is not shown one has hardly any left to know the class by
 _MOST, _OF_EACH = 5_000, 20  # source examples that are asked, so many or so many of each class: more change little
 _BLOCK = 4096  # target examples at a time
 
@@ -77,7 +78,7 @@ def plain_words(
     if len(x) > most:
         rows = sample_rows(codes, most, np.random.default_rng(seed))
         x, codes = x[rows], codes[rows]
-    if len(x) < 12 or len(np.unique(codes)) < 2 or np.bincount(codes).max() == 1:
+    if len(x) < _FEWEST * size or len(np.unique(codes)) < 2:
         return None
     here, there = (_centred(domain) for domain in (x, z))
     some = (domain[:: -(-len(domain) // _BLOCK)] for domain in (here, there))

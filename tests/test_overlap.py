@@ -197,6 +197,19 @@ def test_where_classes_overlap_it_has_and_less_is_expected(tmp_path: Path) -> No
     np.testing.assert_allclose(again.predict_proba(target), heard.predict_proba(target), atol=1e-6)
 
 
+def test_where_little_can_be_right_for_that_it_is_said() -> None:
+    (x, _, given), (z, _, _) = (classes(400, near=True), classes(300, near=True, seed=1))
+    rng = np.random.default_rng(2)
+    for some in (x, z):
+        some[:, :6] += rng.normal(size=(len(some), 6))  # nearer still
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        Clarity(**BRIEF).fit(Domain.from_arrays(x, given), Domain.from_arrays(z), **QUIET)
+    poor = [str(warning.message) for warning in said if "should be right" in str(warning.message)]
+    assert len(poor) == 1
+    assert "by these features the classes overlap, in the source as well; try" in poor[0]
+
+
 def test_a_model_from_before_it_had_a_say_can_be_read() -> None:
     network = TwoOpinions(Identity(4), 3, 8, 2)
     network.plain = Plain(4, 3)

@@ -20,8 +20,6 @@ It takes no noise rate and no choice by target labels; on frozen features some f
 
 from __future__ import annotations
 
-import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -36,31 +34,23 @@ from robustda.data.batches import Inputs
 from robustda.data.domain import Domain
 from robustda.data.views import SMALL
 from robustda.description import describe_all
-from robustda.errors import DataError, RobustDAWarning
-from robustda.expect import calibrate, expected_accuracy, temperature_for
-from robustda.expect import opinions as other_views
 from robustda.losses import class_confusion, class_surplus
 from robustda.methods.base import Batch, Phase, Schedule, Task
 from robustda.methods.checks import check_at_least, check_share
-from robustda.methods.concord import BLOCK, Agreeing, some_rows
+from robustda.methods.conclusion import AS_GIVEN, conclude, lessons, one_length
+from robustda.methods.concord import Agreeing
 from robustda.methods.opinions import Plain, TwoOpinions
 from robustda.methods.prototypes import no_loss
 from robustda.methods.registry import register
 from robustda.methods.task import forward_all
 from robustda.nets import Backbone, Pixels
-from robustda.noise.witnesses import Description
-from robustda.overlap import PlainWords, plain_words
-from robustda.presence import lacking
 
 __all__ = ["Clarity"]
 
-_AS_GIVEN = "as_given"  # in the task's memory: whether one reading in three is that of the labels as they were given
 _HEAD = "head/"  # in the task's memory: what `learn` leaves for `further`
 _SEEN = "seen"  # there too: how frequent each head's predictions on the target have made the classes
 _WINDOW = 20  # examples a class over which these frequencies are taken: fewer say more of chance than of the classes
 _HELD, _RELEASED = 0.4, 0.7  # the progress up to which they are held to the source's, and from which on not at all
-_POOR = 0.5  # of the target right: less than that is no success
-_DISCOUNT = math.log(0.02)  # what is said for a class that the target seems to lack is divided by fifty
 
 
 @register("clarity")
@@ -152,11 +142,11 @@ class Clarity(Agreeing):
             # What takes the time on a CPU: once is enough.
             task.made["source"] = _features(network, task.source, task)
             pixels = task.source.images and not network.knowing
-            belief = self.believed(task.made["source"], task, _unit, by_pixels=pixels)
+            belief = self.believed(task.made["source"], task, one_length, by_pixels=pixels)
             # Heads on a backbone that learns, too, share what they learn from, and all would suffer from wrong labels.
             in_turn = self.readings == "in_turn" and (network.knowing or not belief.as_given)
             task.memory["believed"] = belief.readings[:, : None if in_turn else 1].to(task.device)
-            task.memory[_AS_GIVEN] = torch.tensor(in_turn and belief.as_given, device=task.device)
+            task.memory[AS_GIVEN] = torch.tensor(in_turn and belief.as_given, device=task.device)
 
         return Phase("judge", network, no_loss, 0, lambda progress: 0.0, end=settle)
 
@@ -183,12 +173,12 @@ class Clarity(Agreeing):
         def end() -> None:
             network.on_features = False
             if not self.tune:
-                self._conclude(network, *made, task)
+                conclude(self, network, *made, task)
                 return
             state = {name: tensor for name, tensor in network.state_dict().items() if _of_head(name)}
             task.memory |= {_HEAD + name: tensor.clone() for name, tensor in state.items()}
 
-        phase = self._phase("learn", network, task, self.head_steps, self.head_rate, _lessons(task))
+        phase = self._phase("learn", network, task, self.head_steps, self.head_rate, lessons(task))
         look = network if network.backbone.fixed else network.say
         return replace(phase, task=seen, end=end, logits=lambda: forward_all(look, seen.target))
 
@@ -202,18 +192,18 @@ class Clarity(Agreeing):
         def end() -> None:
             tuned = _features(network, task.target, task, keep=False)
             if network.as_it_came is None:
-                self._conclude(network, _features(network, task.source, task, keep=False), tuned, task)
+                conclude(self, network, _features(network, task.source, task, keep=False), tuned, task)
                 return
             source, target = (_by(network.as_it_came, inputs, network, task) for inputs in both)
-            self._conclude(network, source, target, task, np.concatenate([tuned, target], axis=1))
+            conclude(self, network, source, target, task, np.concatenate([tuned, target], axis=1))
 
         both = task.source, task.target
         return replace(phase, end=end if network.knowing else None)
 
     def _phase(
-        self, name: str, network: TwoOpinions, task: Task, steps: int, rate: float, lessons: Tensor | None = None
+        self, name: str, network: TwoOpinions, task: Task, steps: int, rate: float, taught: Tensor | None = None
     ) -> Phase:
-        believed = task.memory["believed"] if lessons is None else lessons
+        believed = task.memory["believed"] if taught is None else taught
         readings = believed.shape[1]
         surplus = self._surplus(task) if self.balance and not network.knowing else None
 
@@ -256,91 +246,6 @@ class Clarity(Agreeing):
 
         return surplus
 
-    @torch.no_grad()
-    def _conclude(
-        self,
-        network: TwoOpinions,
-        source: Described,
-        target: Described,
-        task: Task,
-        whole: Described | None = None,
-    ) -> None:
-        """Ask the members on these features; find out how much of the target should be right, and what it lacks.
-
-        `whole` is what the network has to go by, where that is more than these.
-        """
-        believed, lessons = task.memory["believed"].cpu(), _lessons(task).cpu()
-        known = (lessons >= 0).any(dim=1).nonzero()[:, 0].numpy()
-        rows, there = some_rows(known, np.arange(len(target)), task.n_classes)
-        some = (len(rows), len(there)) != (len(known), len(target))
-        xs, xt = _unit(source[rows]), _unit(target[there])
-        found: dict[str, Tensor] = {}
-        readings = lessons[torch.from_numpy(rows)].T
-        if network.members is not None:
-            labels = [F.one_hot(codes + 1, task.n_classes + 1)[:, 1:].double() for codes in readings]
-            both = torch.from_numpy(xs), labels, torch.from_numpy(xt)
-            found = self.opinions(*both, block=BLOCK if some else 0)
-            network.members.settle(found)
-        plain = self._plain_words(xs, xt, task, rows)
-        if network.plain is not None and plain is not None and plain.overlap > 0:
-            network.plain.settle(xs, readings, xt, self.plain * plain.overlap, self.seed)
-        seen = target if whole is None else whole
-        parts = (seen[part] for part in np.array_split(there, range(4096, len(there), 4096)))
-        logits = torch.cat([network.say(torch.from_numpy(part).float().to(task.device)) for part in parts])
-        said = logits.double().softmax(dim=1).cpu().numpy()
-        missing = self.look_for_classes(xs, readings.numpy(), xt, task, rows)
-        codes = _first(believed[torch.from_numpy(rows)].T).numpy()
-        xs, codes = xs[codes >= 0], codes[codes >= 0]
-        if some:  # of many, the main directions tell enough
-            look = Description(np.concatenate([xs[::4], xt[::4]]), self.seed)
-            xs, xt = look.of(xs), look.of(xt)
-        try:
-            views = other_views(xs, codes, xt, task.n_classes, seed=self.seed, known=None if some else found)
-            expected = expected_accuracy(said, views.values(), plain=plain, of_its_kind=False)
-        except DataError:
-            return  # too little to compare with
-        if expected.value < _POOR:
-            message = (
-                f"only about {expected.value:.0%} of the target should be right ({expected.low:.0%} to "
-                f"{expected.high:.0%}): by these features the domains are too far apart, or the labels too noisy; try "
-                "another backbone, or label some of the target"
-            )
-            warnings.warn(message, RobustDAWarning, stacklevel=2)
-        network.temperature.fill_(temperature_for(said, expected.value))
-        task.memory["expected"] = torch.tensor(expected, dtype=torch.float64, device=task.device)
-        if len(missing) and self.missing == "discount":
-            shares = np.bincount(codes, minlength=task.n_classes) / len(codes)
-            if expected.value >= _POOR:
-                # As many again: those that the means have named are among them.
-                more = lacking(calibrate(said, float(network.temperature)), shares, 2 * len(missing))
-                task.memory["missing"] = torch.from_numpy(np.union1d(missing, more))
-            network.prior[task.memory["missing"].to(task.device)] = _DISCOUNT
-
-    def _plain_words(self, source: np.ndarray, target: np.ndarray, task: Task, rows: np.ndarray) -> PlainWords | None:
-        """What witnesses who adapt to nothing say of features of unit length; `rows` are those of the source."""
-        sound = self.sound(task, rows)
-        labels = task.labels.cpu().numpy()[rows]
-        return plain_words(source[sound], labels[sound], target, task.n_classes, seed=self.seed)
-
-
-def _lessons(task: Task) -> Tensor:
-    """What those who learn on frozen features take for the classes of the source, in turn: (m, R), −1 for nothing.
-
-    The labels as they were given are those of all examples, of corrupted ones, too.
-    """
-    believed = task.memory["believed"]
-    if not task.memory.get(_AS_GIVEN, torch.tensor(False)):
-        return believed
-    return torch.stack([believed[:, 0], believed[:, -1], task.labels], dim=1)
-
-
-def _first(readings: Tensor) -> Tensor:
-    """The class by the first reading that believes in one."""
-    codes = readings[0]
-    for reading in readings[1:]:
-        codes = torch.where(codes >= 0, codes, reading)
-    return codes
-
 
 def _features(network: TwoOpinions, inputs: Inputs, task: Task, *, keep: bool = True) -> Described:
     """What the backbone makes of all inputs; of images, where it knows nothing yet, the pixels."""
@@ -355,12 +260,6 @@ def _by(backbone: Backbone, inputs: Inputs, network: TwoOpinions, task: Task, *,
     # Both domains alike, whichever phase asks.
     how = {"low_precision": task.quick_features, "mirrored": network.mirrored, "progress": task.progress}
     return describe_all(backbone, inputs, keep=keep, heed=task.heed, **how)
-
-
-def _unit(some: Described) -> np.ndarray:
-    features = np.asarray(some)
-    unit: np.ndarray = features / np.linalg.norm(features, axis=1, keepdims=True).clip(1e-12)
-    return unit
 
 
 def _of_head(name: str) -> bool:

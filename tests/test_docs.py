@@ -270,3 +270,10 @@ def test_numbers_are_those_of_the_results(noise: str, kind: str) -> None:
     assert [
         name for name in ("clarity", "concord", "rda", "prototypes", "mdd", "source_only") if found[name] not in line
     ] == []
+    if noise == "label":
+        front = " ".join((DOCS / "index.md").read_text(encoding="utf-8").split())
+        told = re.search(
+            r"source only (\S+) %, .* noise (\S+) %, RDA (\S+) %, \[clarity\]\(clarity.md\) (\S+) %", front
+        )
+        assert told is not None
+        assert list(told.groups()) == [found[name] for name in ("source_only", "mdd", "rda", "clarity")]

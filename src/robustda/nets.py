@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from robustda.errors import ConfigError
 from robustda.hub import hub, unreachable
 from robustda.layers import Dropout, Wide, reverse_gradient
+from robustda.pooling import pool_peaks
 
 __all__ = [
     "FOR_VECTORS",
@@ -115,6 +116,10 @@ class Backbone(nn.Module):
     keeps_statistics: bool = False
     own: bool = False
     fixed: bool = False
+
+    def pool_peaks(self) -> bool:
+        """Have its last map become features by their peaks (`pooling.py`) from now on; False if it has none of that."""
+        return False
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
@@ -231,6 +236,9 @@ class TimmBackbone(Backbone):
         for key, given in (("mean", mean), ("std", std)):
             self.register_buffer(key, torch.tensor(given or config[key]).view(1, 3, 1, 1))
         self.pretrained = weights != "random"
+
+    def pool_peaks(self) -> bool:
+        return pool_peaks(self.model)
 
     def forward(self, x: Tensor) -> Tensor:
         # (x − mean)/std in one pass over the images; on a GPU then in the layout and precision of the first convolution

@@ -76,7 +76,8 @@ def describe(method: Method) -> dict[str, Any]:
 
 def rebuild(about: dict[str, Any], weights: dict[str, torch.Tensor]) -> Method:
     """A fitted method from its description and the weights of its network."""
-    method = create_method(about["method"], **about["params"])
+    params = {"pooling": "mean"} | about["params"]  # of before there was a choice
+    method = create_method(about["method"], **params)
     if "backbone_recipe" in about:
         method.backbone_recipe_ = about["backbone_recipe"]
     with torch.random.fork_rng(devices=[]):  # what it begins with is overwritten: the caller's random numbers stay

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["TARGET_FEATURES", "BatchNorm", "Cell", "Noise", "Protocol", "run_cell"]
 
 Noise = Literal["none", "label", "feature", "mixed"]
-Protocol = Literal["features", "mirrored", "finetune"]
-"""Frozen features as the data folder has them; frozen features as `robustda features` makes them of images and their
-mirror images, those that look corrupted marked; or the backbone trained on the images."""
+Protocol = Literal["features", "mirrored", "peaks", "finetune"]
+"""Frozen features as the data folder has them; the mean of those of images and their mirror images, images that look
+corrupted marked; the same pooled by their peaks, as `robustda features` makes them; or the backbone trained on the
+images."""
 BatchNorm = Literal["learn", "keep"]
 
 

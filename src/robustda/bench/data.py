@@ -19,6 +19,10 @@ from robustda.noise.corruption import image_corruption
 __all__ = ["data_root", "noise_record", "noisy_domain", "prepare", "prepare_clean", "target_domain"]
 
 
+FROM_BOTH_SIDES = ("mirrored", "peaks")
+"""the protocols whose features are those of images and their mirror images"""
+
+
 def data_root(given: str | os.PathLike[str] | None = None) -> Path:
     """The folder with the data: as given, or where ROBUSTDA_DATA points."""
     root = given or os.environ.get("ROBUSTDA_DATA")
@@ -58,7 +62,7 @@ def noisy_domain(root: Path, protocol: str, name: str, noise: str, rate: float, 
     if not record.corrupted_features.any():
         return labelled
     file = _features_file(work, protocol, name, noise, rate, draw)
-    marks = np.load(_marks_file(file)) if protocol == "mirrored" else None
+    marks = np.load(_marks_file(file)) if protocol in FROM_BOTH_SIDES else None
     return replace(labelled, x=_merged(clean, Domain.from_npz(file)), corrupted=marks)
 
 
@@ -84,7 +88,7 @@ def prepare(
     if not record.corrupted_features.any():
         return
     images = record.apply(domain_images(root, name))
-    if protocol == "mirrored":
+    if protocol in FROM_BOTH_SIDES:
         images = at_size(images, natural_size(images))
         np.save(_marks_file(file), image_corruption(np.asarray(images.x)).corrupted)
     hit = np.flatnonzero(np.isin(images.ids, record.ids[record.corrupted_features]))
@@ -95,8 +99,9 @@ def _extract(images: Domain, root: Path, device: str, protocol: str, *, marks: b
     from robustda.features import extract_features
 
     weights = str(root / "weights" / "resnet50_v1_imagenet.safetensors")
-    mirror = protocol == "mirrored"
+    mirror = protocol in FROM_BOTH_SIDES
     how = {"mirror": mirror, "find_corrupted": mirror and marks, "device": device, "progress": True}
+    how["pooling"] = "peaks" if protocol == "peaks" else "mean"
     return extract_features(images, backbone="resnet50_v1", weights=weights, **how)  # type: ignore[arg-type]
 
 
@@ -107,7 +112,7 @@ def _marks_file(features: Path) -> Path:
 def _features_file(
     work: Path, protocol: str, name: str, noise: str = "none", rate: float = 0, draw: str = "clean"
 ) -> Path:
-    folder = work / ("mirrored" if protocol == "mirrored" else "features")
+    folder = work / (protocol if protocol in FROM_BOTH_SIDES else "features")
     folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{name}_{noise}_{rate:g}_{draw}.npz"
 

@@ -76,8 +76,9 @@ def fill(
     rows, values = tuple(row for row, there in zip(rows, filled, strict=True) if there), values[:, filled]
     first = placed[0][2]
     protocol = "frozen ResNet-50 features"
-    if first.protocol == "mirrored":
-        protocol += " of images and their mirror images, corrupted ones marked by what is seen of them"
+    if first.protocol in ("mirrored", "peaks"):
+        pooled = ", pooled by their peaks," if first.protocol == "peaks" else ""
+        protocol += f"{pooled} of images and their mirror images, corrupted ones marked by what is seen of them"
     if first.protocol == "finetune":
         kept = any(cell.settings.get("batch_norm") == "keep" for _, _, cell in placed)
         protocol = f"ResNet-50 fine-tuned on images, its batch norm {'kept as it came' if kept else 'learning too'}"

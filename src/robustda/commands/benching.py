@@ -37,7 +37,7 @@ def bench(arguments: list[str]) -> int:
         "--protocol",
         type=Protocol,
         default="features",
-        help="frozen features, the same of images and their mirror images, or fine-tuned on images",
+        help="frozen features, the same of images and their mirror images, these pooled by their peaks, or fine-tuned",
     )
     parser.add_argument("--methods", type=list[str], default=[], help="rows or methods, such as [rda,mdd] (empty: all)")
     parser.add_argument("--tasks", type=list[str], default=[], help="tasks, such as [A-W,D-A] (empty: all)")

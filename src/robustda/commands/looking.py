@@ -77,6 +77,8 @@ def features(arguments: list[str]) -> int:
         "features are the mean of an image's and its mirror image's (left out: of photographs, not of small images)"
     )
     parser.add_argument("--mirror", type=bool | None, default=None, help=mirrored)
+    pooled = "how a convolutional backbone's last map becomes features, as with methods that keep it frozen"
+    parser.add_argument("--pooling", type=Literal["auto", "mean", "peaks"], default="auto", help=pooled)
     marks = "mark images that look blurred or noisy, for the methods and the audit to go by (kept in .npz files)"
     add_switch(parser, "find_corrupted", True, marks)
     add_columns(parser)
@@ -89,7 +91,7 @@ def features(arguments: list[str]) -> int:
     domain = read(chosen.data, labels="auto", **columns)
     if chosen.noise is not None:
         domain = NoiseRecord.load(chosen.noise).apply(domain)
-    passed_on = "backbone weights image_size device precision mirror find_corrupted strict cache_dir"
+    passed_on = "backbone weights image_size pooling device precision mirror find_corrupted strict cache_dir"
     found = extract_features(domain, progress=True, **{name: chosen[name] for name in passed_on.split()})
     write_domain(found, out, chosen.label)
     odd = 0 if found.corrupted is None else int(found.corrupted.sum())

@@ -22,7 +22,7 @@ from robustda.backbones import (
     set_checkpointing,
 )
 from robustda.columns import Table
-from robustda.errors import RunError
+from robustda.errors import ConfigError, RunError
 from robustda.methods.checks import check_at_least, check_share, check_types
 from robustda.methods.task import Batch, Phase, Schedule, Task
 from robustda.nets import FOR_VECTORS, Backbone, Classifier, create_backbone, usual_backbone
@@ -88,6 +88,9 @@ class Method(Fitted):
     layer_decay: each layer of the backbone learns at this share of the rate of the layer above it.
     batch_norm: whether a pretrained backbone's batch norm learns the statistics of both domains, batch by batch, or
         keeps those that it came with.
+    pooling: how the last map of a convolutional backbone becomes features: mean over its area, as backbones come, or
+        peaks, the generalized mean of the third power, in which a background counts less. auto is peaks where the
+        backbone stays frozen and its map is cut off below zero (by a ReLU), and mean everywhere else.
     checkpointing: recompute the backbone's activations in the backward pass, which saves memory and costs a third of
         the time; batch norm then sees every batch twice.
     decay: the learning rate falls as (1 + decay·i)^−.75 with the iteration i; 0 keeps it constant.
@@ -118,6 +121,7 @@ class Method(Fitted):
     backbone_rate: float = 0.1
     layer_decay: float = 1.0
     batch_norm: Literal["learn", "keep"] = "learn"
+    pooling: Literal["auto", "mean", "peaks"] = "auto"
     checkpointing: bool = False
     decay: float = 0.0002
     momentum: float = 0.9
@@ -134,6 +138,11 @@ class Method(Fitted):
         check_share(self, "layer_decay")
 
     # What a method defines.
+
+    @property
+    def frozen(self) -> bool:
+        """Whether a pretrained backbone stays as it came."""
+        return False
 
     def phases(self) -> list[Callable[[Task], Phase]]:
         """The stages in their order, each as a function that makes the phase when its turn comes."""
@@ -191,6 +200,13 @@ class Method(Fitted):
     def make_backbone(self, example_shape: tuple[int, ...], pretrained: bool = True) -> Backbone:
         """ψ for inputs of this shape, by the settings; not `pretrained` where its weights will be loaded anyway."""
         backbone = self._made_backbone(example_shape, pretrained)
+        if self.pooling == "peaks" or (self.pooling == "auto" and self.frozen and backbone.pretrained):
+            there = backbone.pool_peaks()
+            if self.pooling == "peaks" and not there and len(example_shape) == 3:
+                raise ConfigError(
+                    "pooling=peaks needs a timm backbone whose last map ends in a ReLU, such as resnet50: "
+                    "take pooling=mean"
+                )
         backbone.keeps_statistics = self.batch_norm == "keep" and backbone.pretrained
         if self.checkpointing and pretrained:
             set_checkpointing(backbone, True)

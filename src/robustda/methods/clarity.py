@@ -117,6 +117,10 @@ class Clarity(Agreeing):
         check_at_least(self, heads=1, head_steps=1, head_rate=0, confusion=0, balance=0, plain=0, temperature=1e-3)
         check_share(self, "smoothing", below_one=True)
 
+    @property
+    def frozen(self) -> bool:
+        return not self.tune
+
     def network(self, example_shape: tuple[int, ...], n_classes: int, *, pretrained: bool = True) -> TwoOpinions:
         backbone = self.make_backbone(example_shape, pretrained)
         network = TwoOpinions(backbone, n_classes, self.width, self.heads, dropout=self.dropout)

@@ -76,6 +76,10 @@ class Agreeing(Believing):
         check_at_least(self, members=1, rounds=1, components=1, dimensions=1, ridge=1e-9, sharpness=0)
         check_share(self, "member_share")
 
+    @property
+    def frozen(self) -> bool:
+        return True
+
     def members_for(self, width: int, n_classes: int) -> Members:
         """Room for what the members find out, from features of this width."""
         components = min(self.components, width)

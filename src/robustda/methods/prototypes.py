@@ -57,6 +57,10 @@ class Prototypes(Method):
         super().__post_init__()
         check_at_least(self, rounds=0, sharpness=0)
 
+    @property
+    def frozen(self) -> bool:
+        return True
+
     def network(
         self, example_shape: tuple[int, ...], n_classes: int, *, pretrained: bool = True
     ) -> PrototypeClassifier:

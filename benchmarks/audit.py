@@ -180,7 +180,7 @@ def with_corrupted(clean: Domain, images: Domain, hit: np.ndarray, domain: str, 
         made = Domain.read(folder / f"{domain}_mixed_0.4_authors.npz")
     else:
         weights = str(Path(os.environ["ROBUSTDA_DATA"]) / "weights" / "resnet50_v1_imagenet.safetensors")
-        how = {"backbone": "resnet50_v1", "weights": weights, "precision": "bfloat16"}
+        how = {"backbone": "resnet50_v1", "weights": weights, "precision": "bfloat16", "pooling": "mean"}
         made = extract_features(images.take(np.flatnonzero(hit)), **how)
     place = {name: row for row, name in enumerate(clean.ids.tolist())}
     x = np.array(clean.x)

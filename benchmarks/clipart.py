@@ -62,6 +62,7 @@ def main() -> None:
     parser.add_argument("--clipart", type=Path, required=True, help="the folder png of the package openclipart-png")
     parser.add_argument("--packages", type=Path, required=True, help="the folder with the unpacked npm packages")
     parser.add_argument("--weights", required=True, help="of ResNet-50, as for robustda fit --backbone resnet50_v1")
+    parser.add_argument("--pooling", default="auto", choices=["auto", "mean", "peaks"], help="as in robustda features")
     parser.add_argument("--work", type=Path, default=Path("runs/clipart"), help="where images and features go")
     parser.add_argument("--tasks", nargs="+", default=TASKS)
     parser.add_argument("--methods", nargs="+", default=METHODS)
@@ -87,7 +88,7 @@ def main() -> None:
 
 
 def features_of(name: str, arguments: argparse.Namespace) -> Domain:
-    file = arguments.work / f"{name}.npz"
+    file = arguments.work / f"{name}-{arguments.pooling}.npz"
     if not file.exists():
         folder = arguments.work / "images" / name
         if name == "clipart":
@@ -95,7 +96,8 @@ def features_of(name: str, arguments: argparse.Namespace) -> Domain:
         else:
             emoji(name, arguments.packages, folder)
         images = Domain.from_folder(folder)
-        extract_features(images, backbone="resnet50_v1", weights=arguments.weights).save_npz(file)
+        how = {"backbone": "resnet50_v1", "weights": arguments.weights, "pooling": arguments.pooling}
+        extract_features(images, **how).save_npz(file)
     return Domain.from_npz(file)
 
 

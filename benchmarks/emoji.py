@@ -44,6 +44,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--packages", type=Path, required=True, help="the folder with the unpacked npm packages")
     parser.add_argument("--weights", required=True, help="of ResNet-50, as for robustda fit --backbone resnet50_v1")
+    parser.add_argument("--pooling", default="auto", choices=["auto", "mean", "peaks"], help="as in robustda features")
     parser.add_argument("--work", type=Path, default=Path("runs/emoji"), help="where images and features go")
     parser.add_argument("--tasks", nargs="+", default=TASKS)
     parser.add_argument("--methods", nargs="+", default=METHODS)
@@ -96,10 +97,11 @@ def accuracy(name: str, source: Domain, target: Domain, seed: int = 0) -> str:
 
 
 def features_of(name: str, arguments: argparse.Namespace) -> Domain:
-    file = arguments.work / f"{name}.npz"
+    file = arguments.work / f"{name}-{arguments.pooling}.npz"
     if not file.exists():
         images = Domain.from_folder(drawings(name, arguments.packages, arguments.work / "images" / name))
-        extract_features(images, backbone="resnet50_v1", weights=arguments.weights).save_npz(file)
+        how = {"backbone": "resnet50_v1", "weights": arguments.weights, "pooling": arguments.pooling}
+        extract_features(images, **how).save_npz(file)
     return Domain.from_npz(file)
 
 

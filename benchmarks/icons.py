@@ -52,6 +52,7 @@ def main() -> None:
     parser.add_argument("--sets", action="store_true", help="print the names of the icon sets, and end")
     parser.add_argument("--packages", type=Path, default=Path("."), help="the folder with the unpacked npm packages")
     parser.add_argument("--weights", help="of ResNet-50, as for robustda fit --backbone resnet50_v1")
+    parser.add_argument("--pooling", default="auto", choices=["auto", "mean", "peaks"], help="as in robustda features")
     parser.add_argument("--work", type=Path, default=Path("runs/icons"), help="where images and features go")
     parser.add_argument("--tasks", nargs="+", default=TASKS)
     parser.add_argument("--methods", nargs="+", default=METHODS)
@@ -77,12 +78,13 @@ def main() -> None:
 
 
 def features_of(style: str, arguments: argparse.Namespace) -> Domain:
-    file = arguments.work / f"{style}-{arguments.classes}.npz"
+    file = arguments.work / f"{style}-{arguments.classes}-{arguments.pooling}.npz"
     if not file.exists():
         folder = arguments.work / "images"
         draw(arguments.packages, folder, arguments.classes)
         images = Domain.from_folder(folder / style)
-        extract_features(images, backbone="resnet50_v1", weights=arguments.weights).save_npz(file)
+        how = {"backbone": "resnet50_v1", "weights": arguments.weights, "pooling": arguments.pooling}
+        extract_features(images, **how).save_npz(file)
     return Domain.from_npz(file)
 
 

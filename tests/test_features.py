@@ -107,7 +107,7 @@ def test_office31_features_are_reproduced_and_noise_moves_only_the_corrupted(tmp
     record = office31_draw(root, "webcam", "feature", 0.4)
     noisy = record.apply(office31_images(root, "webcam")).take(np.arange(12))
     weights = str(root / "weights" / "resnet50_v1_imagenet.safetensors")
-    how = {"backbone": "resnet50_v1", "weights": weights, "device": "cpu", "mirror": False}
+    how = {"backbone": "resnet50_v1", "weights": weights, "device": "cpu", "mirror": False, "pooling": "mean"}
     found = extract_features(noisy, cache_dir=tmp_path, **how)
     stored = office31_features(root, "webcam")
     place = {name: row for row, name in enumerate(stored.ids)}

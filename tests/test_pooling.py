@@ -21,7 +21,7 @@ from robustda.errors import ConfigError
 from robustda.features import extract_features
 from robustda.methods import create_method
 from robustda.nets import Backbone, create_backbone
-from robustda.pooling import GeneralizedMean, pool_peaks
+from robustda.pooling import Peaks, generalized_mean, pool_peaks
 
 SHAPE = (80, 80, 3)
 BRIEF = {"device": "cpu", "progress": False, "tensorboard": False}
@@ -29,18 +29,26 @@ BRIEF = {"device": "cpu", "progress": False, "tensorboard": False}
 
 @given(arrays.arrays(np.float32, (2, 3, 4, 5), elements=st.floats(0, 8, width=32)))
 def test_it_is_the_third_power_mean_and_lies_between_mean_and_maximum(x: np.ndarray) -> None:
-    found = GeneralizedMean()(torch.from_numpy(x)).numpy()
+    found = generalized_mean(torch.from_numpy(x)).numpy()[:, :, 0, 0]
     flat = x.reshape(2, 3, -1).astype(np.float64)
     np.testing.assert_allclose(found, np.cbrt((flat**3).mean(axis=2)), rtol=1e-5, atol=2e-6)
     assert (found >= flat.mean(axis=2) * (1 - 1e-5)).all()
     assert (found <= flat.max(axis=2) * (1 + 1e-5) + 2e-6).all()
 
 
-def test_a_power_of_one_is_the_mean_and_empty_maps_have_a_slope() -> None:
-    x = torch.rand(2, 3, 4, 4)
-    torch.testing.assert_close(GeneralizedMean(1.0)(x), x.mean(dim=(2, 3)))
+@given(arrays.arrays(np.float32, (3, 4, 5, 5), elements=st.floats(0, 8, width=32)))
+def test_it_is_as_long_as_the_mean_and_points_where_the_peaks_are(x: np.ndarray) -> None:
+    maps = torch.from_numpy(x)
+    found, peaks = Peaks()(maps).double(), generalized_mean(maps).flatten(1).double()
+    lengths = maps.double().mean(dim=(2, 3)).norm(dim=1)
+    torch.testing.assert_close(found.norm(dim=1), lengths, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close((found * peaks).sum(dim=1), lengths * peaks.norm(dim=1), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(Peaks(flatten=False)(maps)[:, :, 0, 0].double(), found)
+
+
+def test_empty_maps_have_a_slope() -> None:
     nothing = torch.zeros(1, 2, 3, 3, requires_grad=True)
-    GeneralizedMean()(nothing).sum().backward()
+    Peaks()(nothing).sum().backward()
     assert nothing.grad is not None
     assert torch.isfinite(nothing.grad).all()
 
@@ -62,7 +70,9 @@ def test_models_whose_last_map_is_cut_off_below_zero_can(name: str, can: bool) -
         if can:
             maps = model.forward_features(x)
             assert float(maps.min()) == 0
-            torch.testing.assert_close(after, maps.pow(3).mean(dim=(2, 3)).pow(1 / 3), rtol=1e-4, atol=1e-5)
+            peaks = maps.pow(3).mean(dim=(2, 3)).pow(1 / 3)
+            length = maps.mean(dim=(2, 3)).norm(dim=1) / peaks.norm(dim=1)
+            torch.testing.assert_close(after, length[:, None] * peaks, rtol=1e-4, atol=1e-5)
         else:
             torch.testing.assert_close(after, before)
 
@@ -77,7 +87,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def pools(backbone: Backbone) -> bool:
-    return any(isinstance(layer, GeneralizedMean) for layer in backbone.modules())
+    return any(isinstance(layer, Peaks) for layer in backbone.modules())
 
 
 def test_who_keeps_a_pretrained_backbone_frozen_pools_peaks(weights: str) -> None:

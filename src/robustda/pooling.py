@@ -2,10 +2,11 @@
 
 The mean gives a white background as much of a say as the thing in front of it. The generalized mean of the third power,
 
-    f_c = (mean over the area of x_c³)^⅓,
+    g_c = (mean over the area of x_c³)^⅓,
 
 lies between mean and maximum: Radenović, Tolias and Chum, Fine-tuning CNN Image Retrieval with No Human Annotation
-(TPAMI 2019), whose learned powers are about three. It needs maps that are cut off below zero.
+(TPAMI 2019), whose learned powers are about three. It needs maps that are cut off below zero. The vector is then
+brought to the length that the means' would have had, so that learning rates that suit these suit it, too.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-__all__ = ["POWER", "GeneralizedMean", "pool_peaks"]
+__all__ = ["POWER", "Peaks", "generalized_mean", "pool_peaks"]
 
 POWER = 3.0
 _LEAST = 1e-6  # of what is raised to a power: a root of nothing has no slope
@@ -24,24 +25,31 @@ _CUT_OFF = (nn.ReLU, nn.ReLU6)
 _CUT_OFF_BY = (F.relu, F.relu6, torch.relu, torch.relu_)
 
 
-class GeneralizedMean(nn.Module):
-    """The generalized mean of maps (B, C, H, W) over their area, as vectors or as maps of one point.
+def generalized_mean(x: Tensor, power: float = POWER) -> Tensor:
+    """Of maps (B, C, H, W) without negative values over their area: (B, C, 1, 1).
 
     >>> x = torch.tensor([[[[0.0, 0.0], [0.0, 2.0]]]])
-    >>> round(float(GeneralizedMean()(x)), 2)
-    1.26
+    >>> round(float(generalized_mean(x)), 2), round(float(generalized_mean(x, 1)), 2)
+    (1.26, 0.5)
     """
+    return x.clamp(min=_LEAST).pow(power).mean(dim=(2, 3), keepdim=True).pow(1 / power)
 
-    def __init__(self, power: float = POWER, *, flatten: bool = True) -> None:
+
+class Peaks(nn.Module):
+    """In place of a mean over the area: the generalized mean, at the length of the mean; flat, or maps of one point."""
+
+    def __init__(self, *, flatten: bool = True) -> None:
         super().__init__()
-        self.power, self.flatten = power, flatten
+        self.flatten = flatten
 
     def forward(self, x: Tensor) -> Tensor:
-        raised = x.float().clamp(min=_LEAST).pow(self.power).mean(dim=(2, 3), keepdim=not self.flatten)
-        return raised.pow(1 / self.power)
+        x = x.float()
+        peaks, mean = generalized_mean(x), x.mean(dim=(2, 3), keepdim=True)
+        found: Tensor = F.normalize(peaks) * torch.linalg.vector_norm(mean, dim=1, keepdim=True)
+        return found.flatten(1) if self.flatten else found
 
     def extra_repr(self) -> str:
-        return f"power={self.power:g}, flatten={self.flatten}"
+        return f"power={POWER:g}, flatten={self.flatten}"
 
 
 def pool_peaks(model: nn.Module) -> bool:
@@ -51,7 +59,7 @@ def pool_peaks(model: nn.Module) -> bool:
     """
     from timm.layers.adaptive_avgmax_pool import SelectAdaptivePool2d
 
-    if any(isinstance(layer, GeneralizedMean) for layer in model.modules()):
+    if any(isinstance(layer, Peaks) for layer in model.modules()):
         return True
     places = [name for name, layer in model.named_modules() if isinstance(layer, SelectAdaptivePool2d)]
     if len(places) != 1:
@@ -61,7 +69,7 @@ def pool_peaks(model: nn.Module) -> bool:
         return False
     parent, _, name = places[0].rpartition(".")
     flatten = not isinstance(pool.flatten, nn.Identity)
-    setattr(model.get_submodule(parent), name, GeneralizedMean(flatten=flatten))
+    setattr(model.get_submodule(parent), name, Peaks(flatten=flatten))
     return True
 
 

@@ -101,7 +101,7 @@ def _extract(images: Domain, root: Path, device: str, protocol: str, *, marks: b
     weights = str(root / "weights" / "resnet50_v1_imagenet.safetensors")
     mirror = protocol in FROM_BOTH_SIDES
     how = {"mirror": mirror, "find_corrupted": mirror and marks, "device": device, "progress": True}
-    how["pooling"] = "peaks" if protocol == "peaks" else "mean"
+    how |= {"pooling": "peaks", "precision": "auto"} if protocol == "peaks" else {"pooling": "mean"}
     return extract_features(images, backbone="resnet50_v1", weights=weights, **how)  # type: ignore[arg-type]
 
 

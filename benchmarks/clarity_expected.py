@@ -1,7 +1,7 @@
 """How well clarity knows how good it is: the accuracy it expects against the true one, and its calibration.
 
     ROBUSTDA_DATA=... python benchmarks/clarity_expected.py [--features runs/bench] [--tasks A-W ...]
-        [--noises none label feature mixed] [--protocol mirrored] [--out clarity_expected.json]
+        [--noises none label feature mixed] [--protocol peaks] [--out clarity_expected.json]
 
 Office-31 on frozen features, the authors' draws at 40 %, one seed. `--features` is the folder in which `robustda bench
 table1 --protocol ...` has put the features that the data folder lacks. ECE is over fifteen bins of equal width, before
@@ -29,7 +29,7 @@ TASKS = ("A-W", "W-A", "A-D", "D-A", "W-D", "D-W")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--features", default="runs/bench")
-    parser.add_argument("--protocol", choices=["features", "mirrored"], default="mirrored")
+    parser.add_argument("--protocol", choices=["features", "mirrored", "peaks"], default="peaks")
     parser.add_argument("--tasks", nargs="+", default=TASKS)
     parser.add_argument("--noises", nargs="+", default=["none", "label", "feature", "mixed"])
     parser.add_argument("--out", default="clarity_expected.json")

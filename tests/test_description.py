@@ -227,7 +227,7 @@ def test_a_backbone_that_was_tuned_leaves_nothing_behind(folder: Path, tmp_path:
     how = {"backbone": "test_resnet", "weights": str(weights), "image_size": 80, "head_steps": 2, "steps": 2}
     domain, cache = Domain.from_folder(folder), tmp_path / "cache"
     for tune in (False, True):
-        create_method("clarity", tune=tune, batch_size=8, **how).fit(
+        create_method("clarity", tune=tune, batch_size=8, pooling="mean", **how).fit(
             domain, domain.unlabelled(), cache_dir=str(cache), device="cpu", progress=False, tensorboard=False
         )
         assert len(kept(cache)) == 1

@@ -708,3 +708,20 @@ def test_loss_curves_are_kept_on_request_and_average_to_the_mean_loss(pair, tmp_
     np.testing.assert_allclose(curves.double().mean(dim=0), table["mean_loss"], rtol=1e-5)
     small_rda().fit(pair.source, pair.target, out=tmp_path / "plain", **RUNTIME)
     assert not (tmp_path / "plain" / "curves.safetensors").exists()
+
+
+def test_threads_are_those_of_numpy_too_and_are_given_back() -> None:
+    from threadpoolctl import threadpool_info
+
+    from robustda.engine import Runtime
+
+    def counts() -> set[int]:
+        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+    np.linalg.norm(np.ones((4, 4)))
+    before, torch_before = counts(), torch.get_num_threads()
+    with Runtime(device="cpu", threads=1).limits():
+        assert counts() == {1}
+        assert torch.get_num_threads() == 1
+    assert counts() == before
+    assert torch.get_num_threads() == torch_before

@@ -14,9 +14,9 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ from robustda.profile import Profile
 from robustda.ranks import Ranks, alone
 from robustda.tracking import tracker_names
 
-__all__ = ["Runtime", "Stepper", "place"]
+__all__ = ["Runtime", "Stepper", "few_threads", "place"]
 
 _EAGER_STEPS = 4  # steps that run uncaptured on a GPU, so that libraries have made their plans before the recording
 _ONE_AT_A_TIME = threading.RLock()  # all threads of a process draw from the same generator of PyTorch's
@@ -51,7 +51,7 @@ class Runtime:
         are always float32.
     placement: keep the data on the device, or stream them to it batch by batch; auto keeps what takes up no more than
         half of the free memory there.
-    threads: CPU threads (0: as PyTorch decides).
+    threads: CPU threads, of PyTorch and of NumPy (0: as these decide).
     capture: record the training step and replay it (GPU only, one process, not in pieces).
     compile: have torch.compile make few kernels of the backbone's training pass (GPU only, not in pieces): ResNet-50
         trains a third faster, twice as fast with batch_norm=keep. Needs a C compiler, and a minute at the first step;
@@ -149,18 +149,30 @@ class Runtime:
         device = self.torch_device()
         with _ONE_AT_A_TIME:
             before, products = torch.get_num_threads(), torch.get_float32_matmul_precision()
-            if self.threads:
-                torch.set_num_threads(min(self.threads, os.cpu_count() or 1))
+            threads = min(self.threads, os.cpu_count() or 1)
+            if threads:
+                torch.set_num_threads(threads)
             if device.type == "cpu":
                 _keep_freed_memory()
             if self.bfloat16(device) and device.type == "cuda":
                 torch.set_float32_matmul_precision("high")
             try:
-                with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+                with (
+                    few_threads(threads) if threads else nullcontext(),
+                    torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
+                ):
                     yield
             finally:
                 torch.set_num_threads(before)
                 torch.set_float32_matmul_precision(products)
+
+
+def few_threads(count: int) -> AbstractContextManager[Any]:
+    """Hold NumPy's and SciPy's linear algebra to so many threads, from now on or, as a context, for a time."""
+    from threadpoolctl import threadpool_limits
+
+    limits: AbstractContextManager[Any] = threadpool_limits(count, user_api="blas")
+    return limits
 
 
 def place(network: torch.nn.Module, device: torch.device, runtime: Runtime | None = None) -> None:

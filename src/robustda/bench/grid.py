@@ -195,7 +195,10 @@ def _few_threads(threads: int) -> None:
     """Threads of one process must not wait for those of another: they share the cores."""
     import torch
 
+    from robustda.engine import few_threads
+
     torch.set_num_threads(threads)
+    few_threads(threads)
 
 
 def _give_up(cell: Cell, out: Path, reason: str = "") -> None:

@@ -77,7 +77,7 @@ def _versions() -> Iterator[Finding]:
 def _core() -> list[str]:
     """The packages that robustda cannot do without."""
     names = ["jsonargparse", "matplotlib", "numpy", "pandas", "pillow", "pyarrow", "rich", "safetensors"]
-    return [*names, "scikit-learn", "tensorboard", "timm", "torch", "torchvision"]
+    return [*names, "scikit-learn", "tensorboard", "threadpoolctl", "timm", "torch", "torchvision"]
 
 
 def _too_old() -> Iterator[tuple[str, str, str]]:

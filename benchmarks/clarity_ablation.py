@@ -6,7 +6,7 @@
 Office-31, all six tasks, frozen features, final iteration. Noise of 40 %: the authors' draws of wrong labels, corrupted
 images and both, two simulated draws of wrong labels, one of pair noise, and none. A table has the mean accuracy over
 all cells, how much more or less that is than as it is, with the standard error of the difference from cell to cell, and
-the means by noise. Every cell is run in a process of its own with one thread. `--features` is the folder in which
+the means by noise. Cells are run side by side, each with one thread. `--features` is the folder in which
 features of corrupted images are kept; those that are not there are made first. What is in the file already is not run
 again.
 """
@@ -25,9 +25,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from robustda.bench.data import noisy_domain, prepare, target_domain
 from robustda.data.catalog import parse_task
+from robustda.engine import few_threads
 from robustda.methods import create_method
 from robustda.noise.recipes import corrupt_labels, transition_matrix
 
@@ -79,11 +81,8 @@ def main() -> None:
 
 
 def alone() -> None:
-    import torch
-    from threadpoolctl import threadpool_limits
-
     torch.set_num_threads(1)
-    threadpool_limits(1)
+    few_threads(1)
     warnings.simplefilter("ignore")
 
 

@@ -13,7 +13,9 @@ from robustda.noise import corrupt_labels, transition_matrix
 from robustda.noise import witnesses as room
 from robustda.noise.evidence import LabelEvidence, label_evidence
 from robustda.noise.likelihood import evenly, explain, symmetric
+from robustda.noise.structure import find_structure
 from robustda.noise.transition import noise_of
+from robustda.noise.witnesses import describe, nearest
 from robustda.report.findings import audit
 
 needs_data = pytest.mark.skipif(
@@ -62,6 +64,24 @@ def test_wrong_labels_among_them_are_counted_as_well(monkeypatch: pytest.MonkeyP
     assert noise_of(bold, resamples=2).combined.overall > 0.5
     assert said.disagreement == 0, "the confident joint takes no part"
     assert said.combined.interval[0] <= said.combined.overall <= said.combined.interval[1]
+
+
+@pytest.mark.parametrize(("n_classes", "each", "groups", "apart"), [(120, 40, 12, 0.2), (60, 30, 30, 0.15)])
+def test_classes_like_a_few_others_do_not_make_a_rule(n_classes: int, each: int, groups: int, apart: float) -> None:
+    # Groups of ten classes that lie close together, and pairs that are hardly to be told apart; every label is right.
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(groups, 32))[np.arange(n_classes) % groups] + apart * rng.normal(size=(n_classes, 32))
+    true = np.repeat(np.arange(n_classes), each)
+    x = describe(centres[true] + rng.normal(size=(len(true), 32)))
+    near, similarity = nearest(x, 30, rng)
+    given = np.eye(n_classes, dtype=np.float32)[true]
+    scores = room._leaving_one_out(x, given, np.ones(len(x), dtype=bool), near, similarity, 3.0)
+    sureness = room._sureness(similarity)
+    plain = explain([score * sureness for score in scores], true)
+    assert find_structure(scores, sureness, true, plain), "or this shows nothing"
+    found = label_evidence(x, true, n_classes)
+    assert not found.by_rule
+    assert found.rate < 0.02
 
 
 @pytest.mark.parametrize("rate", [0.2, 0.4, 0.6])

@@ -6,17 +6,21 @@ others are judged among themselves first, by leaving one out, and the witnesses 
 Where classes look alike, labels may be read too boldly (`likelihood.py`): then those who learned from what was believed
 say less well which label an example has that they have not seen. So they learn from the cautious reading beside it,
 and that one is taken where its labels are clearly better met. Noise that strikes all alike does so in both.
+
+Where each of many classes looks like a few others, it may even seem that the noise follows a rule (`structure.py`).
+That is believed only if those who learned by the rule meet about as many labels as those who know of none.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from robustda.noise.likelihood import Codes, Explanation, explain, posterior, softmax
-from robustda.noise.structure import find_structure
+from robustda.noise.likelihood import Codes, Explanation, Floats, explain, posterior, softmax
+from robustda.noise.structure import Structure, find_structure
 from robustda.noise.trees import Trees
 from robustda.noise.vectors import stratified_folds, unit
 
@@ -31,7 +35,7 @@ _BLOCK, _GROUP = 256, 32  # rows compared at a time; columns looked at together
 _SOLVED = 2048  # right-hand sides at a time
 _NEIGHBOURS = 20
 _FIRST_RIDGE, _SECOND_RIDGE = 3.0, 1.0  # a firmer fit while the labels are noisy; a very firm one is the class means
-_CLEARLY = 2.5  # standard deviations by which more unseen labels are met, for the cautious reading to be taken
+_CLEARLY = 2.5  # standard deviations by which more unseen labels are met, for another reading to be taken
 _TYPICAL = 0.2  # how much less sure of an example that is one standard deviation less like its neighbours than others
 
 
@@ -80,47 +84,85 @@ def hear_witnesses(
     given = _one_hot(labels, n_classes)
     first = _leaving_one_out(x, given, everyone, near, similarity, _FIRST_RIDGE)
     third: list[Single] = [] if trees is None else [trees.learn(labels) * sureness]
-    readings = [explain([*(score * sureness for score in first), *third], labels)]
-    rule = find_structure(first, sureness, labels, readings[0])
-    if rule is None:
-        readings.append(explain([*(score * sureness for score in first), *third], labels, cautious=True))
-    else:
-        readings, third = [replace(readings[0], transition=rule.transition, weights=rule.weights)], []
-    fits = [np.empty((size, n_classes), dtype=np.float32) for _ in readings]
-    votes = [np.empty_like(fit) for fit in fits]
-    fold = stratified_folds(labels, folds, rng)
-    for number in range(folds):
-        learn, judge = fold != number, np.flatnonzero(fold == number)
-        scores = _leaving_one_out(x, given, learn, near, similarity, _FIRST_RIDGE)
-        if rule is not None:
-            scores = rule.through(scores[0]), rule.through(scores[1])
-        heard = [score * sureness[learn] for score in scores] + [score[learn] for score in third]
-        solver = _solver(x[learn], _SECOND_RIDGE)
-        for reading, fit, vote in zip(readings, fits, votes, strict=True):
-            probabilities = softmax(heard, reading.weights)
-            believed = np.zeros_like(given)
-            believed[learn] = posterior(probabilities, reading.transition, labels[learn])[0]
-            fit[judge] = x[judge] @ (solver @ believed[learn])
-            vote[judge] = _votes(near[judge], similarity[judge], believed, learn)
-    cautious = len(readings) == 2 and _better_met(labels, *(fit + vote for fit, vote in zip(fits, votes, strict=True)))
-    rough = readings[cautious]
-    if trees is not None and third:
+    readings = _ways_to_read(first, sureness, third, labels)
+    held_out = _held_out(x, given, near, similarity, sureness, third, readings, stratified_folds(labels, folds, rng))
+    met = [(fit + vote).argmax(axis=1) == labels for fit, vote in held_out]
+    by_rule = len(met) > _RULE and not any(_clearly_more(met[way], than=met[_RULE]) for way in (_BOLD, _CAUTIOUS))
+    cautious = not by_rule and _clearly_more(met[_CAUTIOUS], than=met[_BOLD])
+    taken, left = (_RULE, _BOLD) if by_rule else (_CAUTIOUS, _BOLD) if cautious else (_BOLD, _CAUTIOUS)
+    if by_rule:
+        third = []
+    elif trees is not None:
+        rough = readings[taken].explanation
         belief = posterior(rough.probabilities, rough.transition, labels)[0]
         third = [trees.learn(belief.argmax(axis=1), belief.max(axis=1)) * sureness]
-    everything = (fits[cautious] * sureness, votes[cautious] * sureness, *third)
+    everything = (*(score * sureness for score in held_out[taken]), *third)
     explanation = explain(everything, labels, cautious=cautious)
     bold = explain(everything, labels) if cautious else explanation
     other = None
-    if both and rule is None:
-        instead = (fits[not cautious] * sureness, votes[not cautious] * sureness, *third)
+    if both and not by_rule:
+        instead = (*(score * sureness for score in held_out[left]), *third)
         other = explain(instead, labels, cautious=not cautious)
-    return Testimony(everything, explanation, near, similarity, rule is not None, cautious, bold, other)
+    return Testimony(everything, explanation, near, similarity, by_rule, cautious, bold, other)
 
 
-def _better_met(labels: Codes, before: Single, after: Single) -> bool:
-    """Whether clearly more labels are the likeliest by the scores `after` than by those `before`."""
-    met, instead = before.argmax(axis=1) == labels, after.argmax(axis=1) == labels
-    gained, lost = int((instead & ~met).sum()), int((met & ~instead).sum())
+_BOLD, _CAUTIOUS, _RULE = range(3)  # where the readings stand
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """A way to tell from scores and labels which class each example is of."""
+
+    explanation: Explanation
+    rule: Structure | None = None
+
+    def belief(self, scores: Sequence[Single], sureness: Single, third: Sequence[Single], labels: Codes) -> Floats:
+        """What it makes of examples for which witnesses have these scores; a rule does not hear the `third`."""
+        if self.rule is not None:
+            scores, third = [self.rule.through(score) for score in scores], []
+        probabilities = softmax([*(score * sureness for score in scores), *third], self.explanation.weights)
+        return posterior(probabilities, self.explanation.transition, labels)[0]
+
+
+def _ways_to_read(scores: Sequence[Single], sureness: Single, third: Sequence[Single], labels: Codes) -> list[_Reading]:
+    """Boldly, cautiously and, if the noise seems to follow a rule, by that."""
+    heard = [*(score * sureness for score in scores), *third]
+    bold = explain(heard, labels)
+    readings = [_Reading(bold), _Reading(explain(heard, labels, cautious=True))]
+    rule = find_structure(scores, sureness, labels, bold)
+    if rule is not None:
+        readings.append(_Reading(replace(bold, transition=rule.transition, weights=rule.weights), rule))
+    return readings
+
+
+def _held_out(
+    x: Single,
+    given: Single,
+    near: npt.NDArray[np.int64],
+    similarity: Single,
+    sureness: Single,
+    third: Sequence[Single],
+    readings: Sequence[_Reading],
+    fold: npt.NDArray[np.int64],
+) -> list[tuple[Single, Single]]:
+    """By each reading, what both witnesses say of every example once they have learned what it believes of others."""
+    labels = given.argmax(axis=1)
+    found = [(np.empty_like(given), np.empty_like(given)) for _ in readings]
+    for number in range(fold.max() + 1):
+        learn, judge = fold != number, np.flatnonzero(fold == number)
+        scores = _leaving_one_out(x, given, learn, near, similarity, _FIRST_RIDGE)
+        solver = _solver(x[learn], _SECOND_RIDGE)
+        for reading, (fit, vote) in zip(readings, found, strict=True):
+            believed = np.zeros_like(given)
+            believed[learn] = reading.belief(scores, sureness[learn], [score[learn] for score in third], labels[learn])
+            fit[judge] = x[judge] @ (solver @ believed[learn])
+            vote[judge] = _votes(near[judge], similarity[judge], believed, learn)
+    return found
+
+
+def _clearly_more(met: Flags, than: Flags) -> bool:
+    """Whether clearly more labels are met by the one way than by the other."""
+    gained, lost = int((met & ~than).sum()), int((than & ~met).sum())
     return bool(gained - lost > _CLEARLY * np.sqrt(gained + lost))
 
 

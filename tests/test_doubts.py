@@ -24,7 +24,7 @@ from robustda.methods.task import Task
 from robustda.nets import Identity
 from robustda.noise.recipes import corrupt_labels, transition_matrix
 from robustda.noise.rules import find_rules
-from robustda.presence import Presence, classes_there, lacking
+from robustda.presence import Presence, classes_there, crowded, lacking
 from robustda.report.run_read import read_run
 from robustda.report.run_wording import told
 from test_every_method import QUIET
@@ -269,6 +269,41 @@ def test_nothing_is_missing_where_the_domains_are_too_far_apart_or_a_class_does_
     assert not len(classes_there(unlike, y, 6, away).missing), "what is called class 0 looks like the others"
 
 
+def of_many_kinds(size: int, seed: int, shift: float) -> Domain:
+    """One example in twelve is of the only kind that is rare; the common class has eleven kinds."""
+    centres = np.random.default_rng(0).normal(size=(12, 128))
+    rng = np.random.default_rng(seed)
+    kind = np.arange(size) % 12
+    x = centres[kind] + 2 * rng.normal(size=(size, 128)) + shift * np.random.default_rng(9).normal(size=128)
+    return Domain.from_arrays(x.astype(np.float32), np.where(kind == 0, "rare", "common"))
+
+
+def test_a_rare_class_of_which_far_too_much_is_found_is_named(tmp_path: Path) -> None:
+    source, target = of_many_kinds(600, 0, 0.0), of_many_kinds(480, 1, 0.7)
+    with pytest.warns(RobustDAWarning, match=r"of the target are taken for 'rare', of which the source has 8%"):
+        model = Clarity(heads=1, head_steps=60).fit(source, target, out=tmp_path / "run", **QUIET)
+    (found,) = model.summary_["doubts"]["crowded_classes"]
+    assert found["class"] == "rare"
+    assert found["source"] == pytest.approx(1 / 12, abs=0.01)
+    assert found["target"] == pytest.approx((model.predict(target) == "rare").mean(), abs=0.01)
+    assert any("compare --method rda" in line for line in told(read_run(tmp_path / "run")))
+
+
+@settings(max_examples=100)
+@given(st.lists(st.integers(0, 60), min_size=2, max_size=6).filter(any), st.integers(0, 9))
+def test_classes_are_crowded_as_one_counts_by_hand(counts: list[int], seed: int) -> None:
+    shares = np.random.default_rng(seed).dirichlet(np.ones(len(counts)))
+    predicted = np.repeat(np.arange(len(counts)), counts)
+    named = {int(row[0]): row[1:] for row in crowded(predicted, shares)}
+    for k, count in enumerate(counts):
+        there, here = count / sum(counts), shares[k]
+        surprising = there > here + 0.15 and there > 1.5 * here
+        by_chance = there <= here + 3 * math.sqrt(here * (1 - here) / sum(counts))
+        assert (k in named) == (surprising and not by_chance)
+        if k in named:
+            np.testing.assert_allclose(named[k], [here, there])
+
+
 def test_many_doubts_are_shortened_and_none_says_nothing() -> None:
     rules = torch.tensor([[k, (k + 1) % 6, 9, 0.4] for k in range(6)], dtype=torch.float64)
     found = doubts_of({"rules": rules, "missing": torch.arange(5)}, NAMES)
@@ -289,6 +324,8 @@ def test_many_doubts_are_shortened_and_none_says_nothing() -> None:
         {"missing_classes": 3},
         {"like_no_class": 3},
         {"like_no_class": "a"},
+        {"crowded_classes": [{"class": "a", "source": 0.1}]},
+        {"crowded_classes": [{"class": "a", "source": 0.1, "target": 3}]},
     ],
 )
 def test_what_is_no_doubt_in_a_file_is_refused(found: object) -> None:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from robustda.noise.vectors import class_means, unit
 
-__all__ = ["Presence", "classes_there", "lacking"]
+__all__ = ["Presence", "classes_there", "crowded", "lacking"]
 
 Codes = npt.NDArray[np.int64]
 Single = npt.NDArray[np.float32]
@@ -23,6 +23,11 @@ _AGREED = 0.7  # of the target on which a shift of the whole domain must make no
 _TOLD = 0.5  # of a class's own examples that must resemble it more than any other
 _ROUNDS = 20
 _FEWEST = 4  # examples of a class that should be there; of fewer, none at all may be chance
+_MANY_MORE, _TIMES = 0.15, 1.5
+"""A class is crowded from so much more of the target on than of the source, and so many times as much. In 30 fits with
+21 to 54 classes, skewed or lacking some here or there, none was; in 16 with two classes, the rarer of which had a third
+to a fortieth of the source, 7 were, and most of what was predicted of them was wrong."""
+_DEVIATIONS = 3  # and more than chance would make of a small target
 
 
 class Presence(NamedTuple):
@@ -53,6 +58,21 @@ def classes_there(source: Single, believed: Codes, n_classes: int, target: Singl
     agreed = float((by_shift == by_place).mean()) >= _AGREED
     few = (resembling < _MISSING * expected) & (expected >= _FEWEST)
     return Presence(expected, resembling.astype(np.int64), np.flatnonzero(few & told & agreed))
+
+
+def crowded(predicted: Codes, shares: Values) -> Values:
+    """The classes of which predictions find far more than the source has: rows of a class, its share here, and there.
+
+    `shares` are those of the classes in the source. Whoever goes by clusters makes them of one size more readily than
+    they are: where classes are few, much of a common one is taken for a rare one.
+
+    >>> crowded(np.repeat([0, 1], [60, 40]), np.array([0.9, 0.1])).tolist()
+    [[1.0, 0.1, 0.4]]
+    """
+    found = np.bincount(predicted, minlength=len(shares)) / len(predicted)
+    chance = _DEVIATIONS * np.sqrt(shares * (1 - shares) / len(predicted))
+    many = np.flatnonzero((found - shares > np.maximum(_MANY_MORE, chance)) & (found > _TIMES * shares))
+    return np.stack([many.astype(np.float64), shares[many], found[many]], axis=1)
 
 
 def lacking(probabilities: Values, shares: Values, most: int) -> Codes:

@@ -21,7 +21,7 @@ from robustda.methods.concord import BLOCK, some_rows
 from robustda.methods.opinions import TwoOpinions
 from robustda.noise.witnesses import Description
 from robustda.overlap import PlainWords, plain_words
-from robustda.presence import lacking
+from robustda.presence import crowded, lacking
 
 if TYPE_CHECKING:
     from robustda.methods.clarity import Clarity
@@ -79,13 +79,14 @@ def conclude(
     missing = method.look_for_classes(xs, readings.numpy(), xt, task, rows)
     codes = _first(task.memory["believed"].cpu()[torch.from_numpy(rows)].T).numpy()
     xs, codes = xs[codes >= 0], codes[codes >= 0]
+    shares = np.bincount(codes, minlength=task.n_classes) / max(1, len(codes))
+    task.memory["crowded"] = torch.from_numpy(crowded(said.argmax(axis=1), shares))
     expected = _expected(method, said, xs, codes, xt, plain, None if some else found, task.n_classes)
     if expected is None:
         return
     network.temperature.fill_(temperature_for(said, expected.value))
     task.memory["expected"] = torch.tensor(expected, dtype=torch.float64, device=task.device)
     if len(missing) and method.missing == "discount":
-        shares = np.bincount(codes, minlength=task.n_classes) / len(codes)
         if expected.value >= _POOR:
             # As many again: those that the means have named are among them.
             more = lacking(calibrate(said, float(network.temperature)), shares, 2 * len(missing))

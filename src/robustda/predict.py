@@ -93,15 +93,15 @@ def _network(method: Method, about: dict[str, Any], tensors: dict[str, Tensor]) 
     """The network with its weights. Whether it has the size of the weights is looked at before it is made."""
     shape, count = tuple(about["example_shape"]), len(about["classes"])
     if isinstance(method.backbone, torch.nn.Module):  # it is there already, whatever its size
-        network = method.network(shape, count, pretrained=False)
+        network = method.network_for(shape, count, tensors)
         network.load_state_dict(tensors)
         return network
     with torch.device("meta"):
-        planned = method.network(shape, count, pretrained=False).state_dict()
+        planned = method.network_for(shape, count, tensors).state_dict()
     wrong = [name for name, tensor in planned.items() if name not in tensors or tensor.shape != tensors[name].shape]
     if wrong:
         raise ValueError(f"model.json and model.safetensors do not agree about {wrong[0]}")
-    network = method.network(shape, count, pretrained=False)
+    network = method.network_for(shape, count, tensors)
     network.load_state_dict(tensors)
     return network
 

@@ -26,7 +26,7 @@ _FEWEST = 4  # examples of a class that should be there; of fewer, none at all m
 _MANY_MORE, _TIMES = 0.15, 1.5
 """A class is crowded from so much more of the target on than of the source, and so many times as much. In 30 fits with
 21 to 54 classes, skewed or lacking some here or there, none was; in 16 with two classes, the rarer of which had a third
-to a fortieth of the source, 7 were, and most of what was predicted of them was wrong."""
+to a fortieth of the source, 7 were, and most of what was predicted of them was wrong (before classes had kinds)."""
 _DEVIATIONS = 3  # and more than chance would make of a small target
 
 

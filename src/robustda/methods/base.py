@@ -7,7 +7,7 @@ To add one, write a file with a dataclass that derives from `Method`, name it wi
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -151,6 +151,10 @@ class Method(Fitted):
     def network(self, example_shape: tuple[int, ...], n_classes: int, *, pretrained: bool = True) -> Classifier:
         """The network that predicts, freshly initialised; without fetching weights if they will be loaded anyway."""
         return Classifier(self.make_backbone(example_shape, pretrained), n_classes, self.width, dropout=self.dropout)
+
+    def network_for(self, example_shape: tuple[int, ...], n_classes: int, tensors: Mapping[str, Tensor]) -> Classifier:
+        """The network that these weights are for, before it has them; a ValueError if they are for none."""
+        return self.network(example_shape, n_classes, pretrained=False)
 
     # What it gets.
 

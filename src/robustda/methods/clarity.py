@@ -20,7 +20,7 @@ It takes no noise rate and no choice by target labels; on frozen features some f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from robustda.columns import Described, rows_of
+from robustda.columns import Described, columns_of, rows_of
 from robustda.data.batches import Inputs
 from robustda.data.domain import Domain
 from robustda.data.views import SMALL
@@ -37,8 +37,9 @@ from robustda.description import describe_all
 from robustda.losses import class_confusion, class_surplus
 from robustda.methods.base import Batch, Phase, Schedule, Task
 from robustda.methods.checks import check_at_least, check_share
-from robustda.methods.conclusion import AS_GIVEN, conclude, lessons, one_length
+from robustda.methods.conclusion import AS_GIVEN, KINDS, LEARNED_BY_KIND, conclude, lessons, lessons_by_kind, one_length
 from robustda.methods.concord import Agreeing
+from robustda.methods.kinds import MOST, find_kinds
 from robustda.methods.opinions import Plain, TwoOpinions
 from robustda.methods.prototypes import no_loss
 from robustda.methods.registry import register
@@ -76,6 +77,8 @@ class Clarity(Agreeing):
         has one half; 0 for none. Where they do not overlap it has none.
     mirror: describe a photograph by the mean of its features and its mirror image's, which takes the backbone twice as
         long; not where `augment` is none or shift, or on images of up to 64 pixels.
+    kinds: where classes are few and one is much rarer than another, auto divides the common ones into kinds of things,
+        which heads and members then tell apart; none does not. It is not done of rows of a table, nor with `tune`.
     missing: discount predicts a class that the target seems to lack only where much speaks for it; ignore takes all
         classes to be there. Which seem to be missing is said in either case.
     tune: train the whole network afterwards, for `steps` steps; a backbone that knows nothing yet is trained for so
@@ -109,6 +112,7 @@ class Clarity(Agreeing):
     voices: Literal["two", "one"] = "two"
     plain: float = 2.0
     mirror: bool = True
+    kinds: Literal["auto", "none"] = "auto"
     missing: Literal["discount", "ignore"] = "discount"
     tune: bool = False
 
@@ -135,6 +139,20 @@ class Clarity(Agreeing):
                 network.keep_as_it_came()
         return network
 
+    def network_for(self, example_shape: tuple[int, ...], n_classes: int, tensors: Mapping[str, Tensor]) -> TwoOpinions:
+        network = self.network(example_shape, n_classes, pretrained=False)
+        if "whose" in tensors:
+            whose = tensors["whose"]
+            fits = whose.ndim == 1 and len(whose) <= MOST and not whose.is_floating_point()
+            if not fits or set(whose.tolist()) != set(range(n_classes)):
+                raise ValueError(f"the kinds of its {n_classes} classes are {tuple(whose.shape)}, or of other classes")
+            self._divide(network, whose)
+        return network
+
+    def _divide(self, network: TwoOpinions, whose: Tensor) -> None:
+        none = network.members is None
+        network.divide(whose, None if none else self.members_for(network.backbone.out_features, len(whose)))
+
     def phases(self) -> list[Callable[[Task], Phase]]:
         return [self.judge, self.learn, self.further] if self.tune else [self.judge, self.learn]
 
@@ -151,8 +169,20 @@ class Clarity(Agreeing):
             in_turn = self.readings == "in_turn" and (network.knowing or not belief.as_given)
             task.memory["believed"] = belief.readings[:, : None if in_turn else 1].to(task.device)
             task.memory[AS_GIVEN] = torch.tensor(in_turn and belief.as_given, device=task.device)
+            if network.knowing and not self.tune:
+                self._look_for_kinds(task.made["source"], task)
 
         return Phase("judge", network, no_loss, 0, lambda progress: 0.0, end=settle)
+
+    def _look_for_kinds(self, source: Described, task: Task) -> None:
+        if self.kinds == "none" or columns_of(source) is not None:
+            return
+        taught = lessons(task).cpu().numpy()
+        kinds = find_kinds(source, taught[:, 0], task.n_classes, one_length, self.seed)
+        if kinds is not None:
+            by_kind = np.stack([kinds.of(reading) for reading in taught.T], axis=1)
+            task.memory[KINDS] = torch.from_numpy(kinds.whose).to(task.device)
+            task.memory[LEARNED_BY_KIND] = torch.from_numpy(by_kind).to(task.device)
 
     def learn(self, task: Task) -> Phase:
         """Learn on frozen features, or with a backbone that knows nothing yet."""
@@ -161,6 +191,8 @@ class Clarity(Agreeing):
             if self.tune:  # all of it is still to come
                 return Phase("learn", network, no_loss, 0, lambda progress: 0.0)
             return self._phase("learn", network, task, self.steps, self.learning_rate)
+        if KINDS in task.memory:
+            self._divide(network, task.memory[KINDS])
         network.backbone.requires_grad_(False)
         network.to(task.device).eval()
         known = task.made.pop("source", None)  # not there in a run that was resumed
@@ -182,7 +214,7 @@ class Clarity(Agreeing):
             state = {name: tensor for name, tensor in network.state_dict().items() if _of_head(name)}
             task.memory |= {_HEAD + name: tensor.clone() for name, tensor in state.items()}
 
-        phase = self._phase("learn", network, task, self.head_steps, self.head_rate, lessons(task))
+        phase = self._phase("learn", network, task, self.head_steps, self.head_rate, lessons_by_kind(task))
         look = network if network.backbone.fixed else network.say
         return replace(phase, task=seen, end=end, logits=lambda: forward_all(look, seen.target))
 

@@ -26,9 +26,10 @@ from robustda.presence import crowded, lacking
 if TYPE_CHECKING:
     from robustda.methods.clarity import Clarity
 
-__all__ = ["AS_GIVEN", "conclude", "lessons", "one_length"]
+__all__ = ["AS_GIVEN", "KINDS", "LEARNED_BY_KIND", "conclude", "lessons", "lessons_by_kind", "one_length"]
 
 AS_GIVEN = "as_given"  # in the task's memory: whether one reading in three is that of the labels as they were given
+KINDS, LEARNED_BY_KIND = "kinds", "learned_by_kind"  # there too: of which class each kind is, and `lessons` in kinds
 _POOR = 0.5  # of the target right: less than that is no success
 _DISCOUNT = math.log(0.02)  # what is said for a class that the target seems to lack is divided by fifty
 _BLOCK = 4096  # target examples that are predicted at a time
@@ -43,6 +44,11 @@ def lessons(task: Task) -> Tensor:
     if not task.memory.get(AS_GIVEN, torch.tensor(False)):
         return believed
     return torch.stack([believed[:, 0], believed[:, -1], task.labels], dim=1)
+
+
+def lessons_by_kind(task: Task) -> Tensor:
+    """The same in kinds, where the classes are divided into such (`kinds.py`)."""
+    return task.memory.get(LEARNED_BY_KIND, lessons(task))
 
 
 @torch.no_grad()
@@ -64,9 +70,11 @@ def conclude(
     some = (len(rows), len(there)) != (len(known), len(target))
     xs, xt = one_length(source[rows]), one_length(target[there])
     readings = taught[torch.from_numpy(rows)].T
+    by_kind = lessons_by_kind(task).cpu()[torch.from_numpy(rows)].T
+    whose = task.memory.get(KINDS, torch.arange(task.n_classes)).cpu()
     found: dict[str, Tensor] = {}
     if network.members is not None:
-        labels = [F.one_hot(codes + 1, task.n_classes + 1)[:, 1:].double() for codes in readings]
+        labels = [F.one_hot(codes + 1, len(whose) + 1)[:, 1:].double() for codes in by_kind]
         found = method.opinions(torch.from_numpy(xs), labels, torch.from_numpy(xt), block=BLOCK if some else 0)
         network.members.settle(found)
     plain = _plain_words(method, xs, xt, task, rows)
@@ -77,11 +85,13 @@ def conclude(
     logits = torch.cat([network.say(torch.from_numpy(part).float().to(task.device)) for part in parts])
     said = logits.double().softmax(dim=1).cpu().numpy()
     missing = method.look_for_classes(xs, readings.numpy(), xt, task, rows)
-    codes = _first(task.memory["believed"].cpu()[torch.from_numpy(rows)].T).numpy()
-    xs, codes = xs[codes >= 0], codes[codes >= 0]
+    believed = task.memory["believed"].cpu()[torch.from_numpy(rows)].T
+    codes = _first(believed).numpy()
+    kinds = _first(by_kind[: len(believed)]).numpy() if KINDS in task.memory else codes
+    xs, codes, kinds = xs[codes >= 0], codes[codes >= 0], kinds[codes >= 0]
     shares = np.bincount(codes, minlength=task.n_classes) / max(1, len(codes))
     task.memory["crowded"] = torch.from_numpy(crowded(said.argmax(axis=1), shares))
-    expected = _expected(method, said, xs, codes, xt, plain, None if some else found, task.n_classes)
+    expected = _expected(method, said, xs, kinds, xt, plain, None if some else found, whose.numpy())
     if expected is None:
         return
     network.temperature.fill_(temperature_for(said, expected.value))
@@ -114,19 +124,23 @@ def _expected(
     method: Clarity,
     said: np.ndarray,
     source: np.ndarray,
-    codes: np.ndarray,
+    kinds: np.ndarray,
     target: np.ndarray,
     plain: PlainWords | None,
     known: Mapping[str, Tensor] | None,
-    n_classes: int,
+    whose: np.ndarray,
 ) -> Expected | None:
-    """How much of the target should be right; None where there is too little to compare with."""
+    """How much of the target should be right; None where there is too little to compare with.
+
+    `kinds` are the source's, and `whose` says of which class each of them is: mostly they are the classes themselves.
+    """
     if known is None:  # of many, the main directions tell enough
         look = Description(np.concatenate([source[::4], target[::4]]), method.seed)
         source, target = look.of(source), look.of(target)
     try:
-        views = other_views(source, codes, target, n_classes, seed=method.seed, known=known)
-        expected = expected_accuracy(said, views.values(), plain=plain, of_its_kind=False)
+        views = other_views(source, kinds, target, len(whose), seed=method.seed, known=known)
+        classes = np.eye(said.shape[1])[whose]
+        expected = expected_accuracy(said, [view @ classes for view in views.values()], plain=plain, of_its_kind=False)
     except DataError:
         return None
     if expected.value < _POOR:

@@ -22,6 +22,7 @@ from robustda.theory import fit_head
 
 __all__ = ["Chorus", "OneLength", "Plain", "TwoOpinions"]
 
+_NEVER = -1e4  # the logarithm of what does not happen
 _SIZE = 2 / 3  # of a feature, root mean square: as ResNet-50's are, for which the learning rate is right
 
 
@@ -31,6 +32,7 @@ class TwoOpinions(Classifier):
     It has several heads, each with a bottleneck of its own, which lie side by side in one layer. What the heads say on
     average and what the members say is multiplied. Members who have found nothing out yet say the same of all classes.
     Where classes overlap, a plain linear classifier has a say, too.
+    Where classes are few and unequal, heads and members tell kinds of them apart (`kinds.py`).
     At last all logits are divided by a temperature, so that the probabilities are as sure as they should be, and
     classes that the target seems to lack are made less likely.
 
@@ -40,15 +42,18 @@ class TwoOpinions(Classifier):
 
     temperature: Tensor
     prior: Tensor
+    whose: Tensor | None
 
     def __init__(self, backbone: Backbone, n_classes: int, width: int, heads: int, *, dropout: float = 0.5) -> None:
         super().__init__(backbone, n_classes, heads * width, dropout=dropout)
-        self.f = Chorus(head(width, n_classes, dropout=dropout) for _ in range(heads))  # type: ignore[assignment]
+        self._head = partial(head, width, dropout=dropout)
+        self.f = Chorus(self._head(n_classes) for _ in range(heads))  # type: ignore[assignment]
         self.members: Members | None = None
         self.plain: Plain | None = None
         self.as_it_came: Backbone | None = None
         self.register_buffer("temperature", torch.ones(()))
         self.register_buffer("prior", torch.zeros(n_classes))
+        self.register_buffer("whose", None)
         self.knowing = backbone.pretrained or backbone.fixed
         """whether its backbone is worth being frozen"""
         self.on_features = False
@@ -64,6 +69,11 @@ class TwoOpinions(Classifier):
         if self.plain is not None and f"{prefix}plain.say" not in state:
             state |= {f"{prefix}plain.{name}": torch.zeros_like(t) for name, t in self.plain.state_dict().items()}
         super()._load_from_state_dict(state, prefix, *rest)
+
+    def divide(self, whose: Tensor, members: Members | None) -> None:
+        """Have heads, and these members, tell kinds apart; `whose` says of which class each kind is."""
+        self.whose, self.members = whose, members
+        self.f = Chorus(self._head(len(whose)) for _ in cast(Chorus, self.f).heads)  # type: ignore[assignment]
 
     def keep_as_it_came(self) -> None:
         """Keep a copy of the backbone as it is now, for the members."""
@@ -102,10 +112,19 @@ class TwoOpinions(Classifier):
         logits = self.first(described)
         if self.members is not None:
             seen = described[:, -self.backbone.out_features :]
-            logits = F.log_softmax(logits, dim=1) / 2 + self.members(seen)
+            logits = self._of_classes(F.log_softmax(logits, dim=1) / 2 + self.members(seen))
             if self.plain is not None:
                 logits = logits + self.plain(seen)
+        else:
+            logits = self._of_classes(logits)
         return logits / self.temperature + self.prior
+
+    def _of_classes(self, logits: Tensor) -> Tensor:
+        """Of kinds: the logarithms of what is said of all kinds of a class together."""
+        if self.whose is None:
+            return logits
+        elsewhere = _NEVER * (1 - F.one_hot(self.whose, len(self.prior)).to(logits.dtype))
+        return torch.logsumexp(F.log_softmax(logits, dim=1)[:, :, None] + elsewhere, dim=1)
 
     def _own(self, described: Tensor) -> Tensor:
         return described[:, : self.backbone.out_features]

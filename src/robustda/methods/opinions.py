@@ -72,8 +72,9 @@ class TwoOpinions(Classifier):
 
     def divide(self, whose: Tensor, members: Members | None) -> None:
         """Have heads, and these members, tell kinds apart; `whose` says of which class each kind is."""
-        self.whose, self.members = whose, members
+        self.whose, self.members = whose.clone(), members
         self.f = Chorus(self._head(len(whose)) for _ in cast(Chorus, self.f).heads)  # type: ignore[assignment]
+        self.train(self.training)
 
     def keep_as_it_came(self) -> None:
         """Keep a copy of the backbone as it is now, for the members."""

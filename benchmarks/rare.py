@@ -1,4 +1,4 @@
-"""Two classes, one of them rare: so many of Office-31's classes against all others, as in damaged parts or rare diseases.
+"""Two classes, one of them rare: so many of Office-31's classes against all others.
 
     ROBUSTDA_DATA=... python benchmarks/rare.py [--classes 1 3 10] [--rates 0 0.2]
 

@@ -15,6 +15,8 @@ import robustda
 from robustda import Clarity, Domain
 from robustda.engine import Stepper
 from robustda.errors import RobustDAError
+from robustda.export import export_run
+from robustda.exported import load_export
 from robustda.methods.kinds import MOST, find_kinds
 from robustda.methods.opinions import TwoOpinions
 from robustda.nets import Identity
@@ -72,6 +74,29 @@ def test_a_run_with_kinds_goes_on_as_if_it_had_never_stopped(monkeypatch: pytest
     resumed = Clarity(**FEW).fit(source, target, out=tmp_path / "run", **how).network_.state_dict()
     assert "whose" in whole
     assert all(torch.equal(tensor, resumed[name]) for name, tensor in whole.items())
+
+
+def test_a_rare_class_of_a_table_is_not_found_everywhere() -> None:
+    def rows(size: int, seed: int, drift: float) -> Domain:
+        centres = 1.3 * np.random.default_rng(0).normal(size=(12, 10))
+        rng = np.random.default_rng(seed)
+        kind = np.arange(size) % 12
+        x = np.linspace(1, 50, 10) * (centres[kind] + rng.normal(size=(size, 10)) + drift)
+        return Domain.from_arrays(x.astype(np.float32), np.where(kind == 0, "yes", "no"))
+
+    source, target = rows(720, 0, 0.0), rows(480, 1, 0.5)
+    model = Clarity(**FEW).fit(source, target, **QUIET)
+    assert "whose" in model.network_.state_dict()
+    assert (model.predict(target) == target.labels).mean() > 0.93
+
+
+@pytest.mark.parametrize("format", ["safetensors", "torch-export"])
+def test_kinds_are_exported(format: str, tmp_path: Path) -> None:
+    model = Clarity(**FEW).fit(parts(240, 0), parts(120, 1), **QUIET)
+    export_run(model, format, tmp_path / "export")
+    new = parts(30, 2)
+    found = load_export(tmp_path / "export", device="cpu").predict_proba(new)
+    np.testing.assert_allclose(found, model.predict_proba(new), atol=1e-5)
 
 
 def test_what_is_said_of_the_kinds_of_a_class_is_summed() -> None:

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from robustda.columns import Described, columns_of, rows_of
+from robustda.columns import Described, rows_of
 from robustda.data.batches import Inputs
 from robustda.data.domain import Domain
 from robustda.data.views import SMALL
@@ -78,7 +78,7 @@ class Clarity(Agreeing):
     mirror: describe a photograph by the mean of its features and its mirror image's, which takes the backbone twice as
         long; not where `augment` is none or shift, or on images of up to 64 pixels.
     kinds: where classes are few and one is much rarer than another, auto divides the common ones into kinds of things,
-        which heads and members then tell apart; none does not. It is not done of rows of a table, nor with `tune`.
+        which heads and members then tell apart; none does not. With `tune` it is not done.
     missing: discount predicts a class that the target seems to lack only where much speaks for it; ignore takes all
         classes to be there. Which seem to be missing is said in either case.
     tune: train the whole network afterwards, for `steps` steps; a backbone that knows nothing yet is trained for so
@@ -175,7 +175,7 @@ class Clarity(Agreeing):
         return Phase("judge", network, no_loss, 0, lambda progress: 0.0, end=settle)
 
     def _look_for_kinds(self, source: Described, task: Task) -> None:
-        if self.kinds == "none" or columns_of(source) is not None:
+        if self.kinds == "none":
             return
         taught = lessons(task).cpu().numpy()
         kinds = find_kinds(source, taught[:, 0], task.n_classes, one_length, self.seed)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from robustda.columns import Described
 from robustda.noise.vectors import unit
 from robustda.noise.witnesses import Description
 
@@ -47,7 +48,7 @@ class Kinds:
 
 
 def find_kinds(
-    features: npt.ArrayLike, codes: Codes, n_classes: int, seen_as: Callable[[np.ndarray], np.ndarray], seed: int
+    features: Described, codes: Codes, n_classes: int, seen_as: Callable[[np.ndarray], np.ndarray], seed: int
 ) -> Kinds | None:
     """The kinds of all classes, by features that `seen_as` brings to unit length; None where they need no dividing.
 
@@ -64,9 +65,10 @@ def find_kinds(
         return None
     from sklearn.cluster import KMeans
 
-    x = np.asarray(features)
-    look = Description(seen_as(x[:: -(-len(x) // _ENOUGH)]), seed)
-    blocks = (x[start : start + _BLOCK] for start in range(0, len(x), _BLOCK))
+    rows = np.arange(len(features))
+    look = Description(seen_as(features[rows[:: -(-len(rows) // _ENOUGH)]]), seed)
+    # A few at a time, for features may be made when they are asked for.
+    blocks = (features[rows[start : start + _BLOCK]] for start in range(0, len(rows), _BLOCK))
     places = unit(np.concatenate([look.of(seen_as(block))[:, :_WIDTH] for block in blocks]))
     whose, centres = [], []
     for label, count in enumerate(parts):

@@ -12,6 +12,7 @@
 4. `further`, if asked for by `tune`: the whole network goes on from there, on augmented images, its backbone slowly and
    with the batch statistics that it came with. The members stay with the features of the backbone as it came.
 
+Where classes are few and one is rare, heads and members tell kinds of things apart in place of classes (`kinds.py`).
 A backbone that knows nothing yet is trained in `learn`, on the examples themselves, and there is no second opinion.
 Its first features may take one class of the target for another as a whole, and confusion would then make that final: so
 at first classes are held to be as frequent on the target as in the source.
